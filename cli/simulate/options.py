@@ -154,14 +154,6 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         list[str] | None,
         _live_option(metavar="name=value", help="Setting of the sidecar, as tolerance=0.2; repeat it."),
     ] = None
-    against: Annotated[
-        list[str] | None,
-        _result_option(
-            metavar="NAME",
-            help="Compare R with these heuristics at equal or lower CBS (default for several "
-            "streams: mwf, mbf, mbfp).",
-        ),
-    ] = None
     recommend: Annotated[
         bool,
         _result_option(

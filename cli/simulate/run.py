@@ -45,8 +45,7 @@ def simulate(options: SimulateOptions) -> None:
     """
     _reject_useless_options(options)
     setup = _build_setup(options)
-    against = split_names(options.against)
-    names = _list_contenders(options, against)
+    names = _list_contenders(options)
     source = _load_source(options, setup)
     live = _build_live_settings(options, setup, names, source.streams[0])
     _save_stream(options.save, source.streams[0])
@@ -56,7 +55,7 @@ def simulate(options: SimulateOptions) -> None:
         streams: Sequence[WriteRateStream], headrooms: Mapping[str, Sequence[float]]
     ) -> SimulationFindings:
         runs = _run_with_progress(headrooms, streams, setup, live, options)
-        return build_findings(title, streams, setup, runs, against, options.late_limit)
+        return build_findings(title, streams, setup, runs, options.late_limit)
 
     if source.tuning is None:
         findings = find(source.streams, _list_headrooms(names, setup, tried=options.recommend))
@@ -177,19 +176,18 @@ def _build_setup(options: SimulateOptions) -> SimulationSetup:
     return SimulationSetup(capacity=capacity, headroom=headroom, **seconds)
 
 
-def _list_contenders(options: SimulateOptions, against: Sequence[str]) -> list[str]:
+def _list_contenders(options: SimulateOptions) -> list[str]:
     requested = split_names([*(options.heuristic or ()), *(options.more or ())])
-    baselines = parse_contenders(against) if against else ()  # () would mean all
-    contenders = (*parse_contenders(requested), *baselines)
+    contenders = parse_contenders(requested)
     if is_live(options):
         uncounted = [c for c in contenders if c.eager and not c.autoscaled]
-        named = [c.name for c in uncounted if c.name in (*requested, *against)]
+        named = [c.name for c in uncounted if c.name in requested]
         if named:
             raise SettingError(
                 f"{named[0]} decides no number of consumers: no closed loop; use keda:{named[0]}"
             )
         contenders = tuple(c for c in contenders if c not in uncounted)
-    return list(dict.fromkeys(one.name for one in contenders))
+    return [one.name for one in contenders]
 
 
 def _save_stream(file: Path | None, stream: WriteRateStream) -> None:

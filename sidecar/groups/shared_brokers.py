@@ -34,7 +34,6 @@ log = logging.getLogger("trimtab.sidecar")
 LATE_AFTER_S: Final = 1.0
 MAX_READS_UNDER_WAY: Final = 8  # each ends by its timeouts; of several rounds if brokers are slow
 SAMPLED_PER_TOPIC: Final = 2  # partitions in one pass over all topics
-NO_SIZES: Final[Mapping[TopicPartition, Sequence[int]]] = {}
 
 
 class SharedBrokers:
