@@ -27,10 +27,9 @@ from trimtab.sidecar.reporting.iteration_report import LogReporter, Reporter
 from trimtab.sidecar.reporting.season_record import SeasonArchive
 from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
-from trimtab.sidecar.targets.advisory import AdvisoryTarget
 from trimtab.sidecar.targets.process.process_target import ProcessTarget
 from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors, write_atomically
-from trimtab.sidecar.targets.replica_target import ConnectedTarget
+from trimtab.sidecar.targets.replica_target import AdvisoryTarget, ConnectedTarget
 
 if TYPE_CHECKING:
     from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount

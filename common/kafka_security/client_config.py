@@ -3,11 +3,13 @@
 A setting that one of the two clients would ignore silently is rejected by name.
 """
 
+import logging
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security import log_redaction, oidc, tls, tokens
+from trimtab.common.kafka_security import oidc, tls, tokens
 
 # valid for consumers, producers and admin clients alike: librdkafka warns of any other
 CONNECTION_PREFIXES: Final = (
@@ -86,6 +88,23 @@ UNSUPPORTED_SETTINGS: Final[Mapping[str, str]] = {
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # accepted without TLS: many write out librdkafka's default
 _HARMLESS_TLS_SETTINGS: Final = frozenset({"ssl.endpoint.identification.algorithm"})
+KAFKA_PYTHON_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
+_SASL_LOG_LINE: Final = re.compile(r"Sasl\w*Request|Send: ")
+
+
+class _SaslLogFilter(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        # secrets: SASL requests, and "Send: " with the raw bytes of any request
+        return record.levelno > logging.DEBUG or not _SASL_LOG_LINE.search(record.getMessage())
+
+
+_SASL_LOG_FILTER: Final = _SaslLogFilter()
+
+
+def redact_sasl_logs() -> None:
+    """Install the filter for this process. Idempotent."""
+    for name in KAFKA_PYTHON_LOGGERS:
+        logging.getLogger(name).addFilter(_SASL_LOG_FILTER)  # one instance: addFilter skips duplicates
 
 
 def security_protocol(config: Mapping[str, Any]) -> str:
@@ -203,7 +222,7 @@ def to_kafka_python_config(config: Mapping[str, Any]) -> dict[str, Any]:
         translated["ssl_context"] = tls.create_client_context(config)
     if not protocol.startswith("SASL_"):
         return translated
-    log_redaction.redact_sasl_logs()  # before kafka-python can log its first request
+    redact_sasl_logs()  # before kafka-python can log its first request
     translated["sasl_mechanism"] = sasl_mechanism(config)
     for librdkafka_name, kafka_python_name in (
         ("sasl.username", "sasl_plain_username"),

@@ -49,3 +49,21 @@ class ConnectedTarget:
     leadership: Leadership = field(default_factory=SoleLeader)
     reporters: tuple[Reporter, ...] = ()
     lease_id: str = ""  # of the lease behind the leadership; empty without leader election
+
+
+class AdvisoryTarget:
+    """Lists, starts and stops no replicas; the loop counts the group's members instead."""
+
+    advisory = True
+
+    def list_replicas(self) -> tuple[ReplicaInstance, ...]:
+        """Return no replicas."""
+        return ()
+
+    def add_replicas(self, count: int) -> tuple[str, ...]:
+        """Start nothing."""
+        del count  # part of the interface
+        return ()
+
+    def stop_replica(self, name: str) -> None:
+        """Stop nothing."""

@@ -15,10 +15,9 @@ import pytest
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.errors import StartupError, StateDirInUseError
-from trimtab.sidecar.targets.advisory import AdvisoryTarget
 from trimtab.sidecar.targets.in_memory import InMemoryTarget
 from trimtab.sidecar.targets.process.process_target import ProcessTarget, WorkerRecord
-from trimtab.sidecar.targets.replica_target import ReplicaTarget
+from trimtab.sidecar.targets.replica_target import AdvisoryTarget, ReplicaTarget
 
 COOPERATIVE = "import signal; signal.sigwait({signal.SIGTERM})"
 STUBBORN = (

@@ -25,7 +25,7 @@ from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, O
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder, DecisionStore
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
-from trimtab.sidecar.targets.advisory import AdvisoryTarget
+from trimtab.sidecar.targets.replica_target import AdvisoryTarget
 
 pytestmark = pytest.mark.broker
 

@@ -19,7 +19,7 @@ from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.season_record import SeasonArchive
 from trimtab.sidecar.settings.settings import load_settings
-from trimtab.sidecar.targets.advisory import AdvisoryTarget
+from trimtab.sidecar.targets.replica_target import AdvisoryTarget
 
 INTERVAL = 2.0
 SEASON = 60.0

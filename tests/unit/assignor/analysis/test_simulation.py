@@ -30,8 +30,8 @@ from trimtab.assignor.analysis.simulation import (
     summarize_runs,
 )
 from trimtab.assignor.analysis.simulation.backlog_model import PartitionBacklogs, share_capacity
+from trimtab.assignor.analysis.simulation.contenders import place_ranges
 from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
-from trimtab.assignor.analysis.simulation.range_assignor import place_ranges
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.model import FloatArray, IntArray
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
