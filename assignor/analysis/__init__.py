@@ -1,1 +1,1 @@
-"""Offline analysis: optimality certificates, simulations and recorded streams."""
+"""Offline analysis: simulations and recorded streams."""

@@ -34,13 +34,12 @@ class OversizedPartitions:
 
 @dataclass(frozen=True, slots=True)
 class SimulationFindings:
-    """All results; `runs` and `summaries` have one entry per stream."""
+    """All results; `runs` has one entry per stream."""
 
     title: str
     setup: SimulationSetup
     streams: Sequence[WriteRateStream]
     runs: Sequence[Mapping[str, SimulationRun]]
-    summaries: Sequence[Mapping[str, RunSummary]]
     mean_summaries: Mapping[str, RunSummary]
     candidates: Sequence[SettingCandidate]
     recommendation: SettingRecommendation | None
@@ -82,7 +81,6 @@ def build_findings(
         setup=setup,
         streams=streams,
         runs=[_select_runs(results, n, setup.headroom) for n in range(len(streams))],
-        summaries=single,
         mean_summaries=means,
         candidates=candidates,
         recommendation=None if reason else recommend_setting(candidates, limit),
