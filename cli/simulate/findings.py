@@ -1,14 +1,12 @@
 """Results of one `trimtab simulate` call, for all output formats."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from trimtab.assignor.analysis.simulation import (
-    HindsightGap,
-    HindsightInput,
     PairComparison,
     RunSummary,
     SettingCandidate,
@@ -16,9 +14,7 @@ from trimtab.assignor.analysis.simulation import (
     SimulationRun,
     SimulationSetup,
     average_summaries,
-    bound_in_hindsight,
     compare_pair,
-    measure_gap,
     parse_contender,
     recommend_setting,
     summarize_runs,
@@ -58,7 +54,6 @@ class SimulationFindings:
     live: bool = False  # of the closed loop; else of the paper's replay
     settings: tuple[str, ...] = ()  # of the sidecar, that the run was given, as lines of its file
     notes: tuple[str, ...] = ()  # how the streams were made
-    gaps: Mapping[str, HindsightGap] = field(default_factory=dict[str, HindsightGap])  # with --hindsight
 
 
 def build_findings(
@@ -120,21 +115,6 @@ def hold_out(findings: SimulationFindings, tuned: SettingRecommendation | None) 
     )
     held = SettingRecommendation(here, within_limit=late <= limit, reason=reason)
     return replace(findings, recommendation=held, no_recommendation_reason="")
-
-
-def add_hindsight(findings: SimulationFindings, move_cost: float) -> SimulationFindings:
-    """Return the findings with each run's gap to the bound; `move_cost` is in seconds of a consumer."""
-    setup = findings.setup
-    usable = setup.capacity * setup.headroom
-    bounds = [
-        bound_in_hindsight(HindsightInput(s.rates, usable, setup.capacity, move_cost / setup.tick))
-        for s in findings.streams
-    ]
-    gaps = {
-        name: measure_gap([runs[name] for runs in findings.runs], bounds, setup.tick)
-        for name in findings.mean_summaries
-    }
-    return replace(findings, gaps=gaps)
 
 
 def _select_runs(

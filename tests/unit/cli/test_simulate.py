@@ -150,20 +150,6 @@ def test_live_results_count_what_was_over() -> None:
     assert 0 < found["mbfp"]["max_fullest"] < found["keda:range"]["max_fullest"]
 
 
-@pytest.mark.parametrize("model", [(), ("--live",)])
-def test_costs_are_compared_with_the_least_in_hindsight(model: tuple[str, ...]) -> None:
-    """The table names the gap of each heuristic and its costliest ticks; few partitions are exact."""
-    walk = ("simulate", "--random-walk", "25", "--ticks", "12", "--heuristic", "steady,mwf", *model)
-    output = call(*walk, "--partitions", "20", "--hindsight").output
-    assert "gap %" in output
-    assert "Costliest ticks of mwf: " in output
-    gaps = json.loads(output.splitlines()[-1].removeprefix("RESULT "))["hindsight"]
-    assert all(gap["cost"] >= gap["bound"] > 0 and not gap["exact"] for gap in gaps.values())
-    assert "The bound is the least possible cost." in call(*walk, "--partitions", "5", "--hindsight").output
-    dearer = call(*walk, "--partitions", "20", "--hindsight", "--move-cost", "60 s").output
-    assert json.loads(dearer.splitlines()[-1].removeprefix("RESULT "))["hindsight"]["mwf"]["move_cost"] == 2
-
-
 def test_a_season_is_at_least_a_tick() -> None:
     """--season is one of the closed loop's options, and changes nothing without a season of record."""
     walk = (
@@ -229,21 +215,6 @@ def test_oversized_partitions_are_reported() -> None:
     assert "more than one consumer sustains" in output
 
 
-def test_the_report_is_self_contained(tmp_path: Path) -> None:
-    """The HTML holds its plots, loads nothing, and follows the reader's theme."""
-    file = tmp_path / "report.html"
-    names = ("--heuristic", "mbf", "mwf", "sticky", "keda")
-    assert call("simulate", "--zipf", *SMALL, *names, "--html", str(file)).exit_code == 0
-    page = file.read_text()
-    assert page.count('<svg role="img" aria-label="') == 3
-    assert "prefers-color-scheme: dark" in page
-    assert "#0a0001" not in page
-    assert "var(--series-1)" in page
-    outside = ('src="', "<script", "<link", "url(http")
-    assert [word for word in outside if word in page] == []
-    assert '<th scope="row">sticky' in page
-
-
 def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
     """--stream reads the file that --save writes."""
     file = str(tmp_path / "walk.json")
@@ -273,7 +244,6 @@ def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
         (("--zipf", "--shape", "load=.nan"), "--shape load=nan must be a finite number"),
         (("--zipf", "--capacity", "1e-300"), "--capacity '1e-300' must be 0.001 to 1e+15"),
         (("--zipf", "--heuristic", "mbf,"), "a name in a list of heuristics is empty"),
-        (("--zipf", "--html", "no/such/folder/x"), "--html: no/such/folder/x cannot be written"),
         (
             ("--stream", "x", "--capacity", "1", "--seeds", "2", "--unclamped"),
             "only a generated stream has --seeds, --unclamped; leave out --stream",
