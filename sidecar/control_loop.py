@@ -10,7 +10,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
@@ -50,9 +50,6 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.rolling_restart import list_pending_restarts
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
 
-if TYPE_CHECKING:  # it needs an extra
-    from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier, TimedCertificate
-
 log = logging.getLogger("trimtab.sidecar")
 
 STANDBY_INTERVAL_S: Final = 2.0  # at most, to take over quickly
@@ -67,7 +64,6 @@ class LoopCollaborators:
     control_topics: PlanStore
     target: ReplicaTarget
     reporters: Sequence[Reporter] = ()
-    certifier: "DecisionCertifier | None" = None
     read_target_status: Callable[[], TargetStatus] = TargetStatus  # as of the last replica list
     leadership: Leadership = field(default_factory=SoleLeader)
     plan_carrier: PlanCarrier | None = None  # None: the group's members carry plans out themselves
@@ -137,7 +133,6 @@ class ControlLoop:
             errors=observation.errors,
             learned_capacities=self._memory.learned_capacities,
             scale_up_suspended=self._memory.scale_up_suspension is not None,
-            certificate=self._certify(observation),
             capacity=self._policy.placement.capacity,
             plan_outcome=self._track_plan(observation),
             carrier=self._carry_out_plan(measurement),
@@ -358,13 +353,6 @@ class ControlLoop:
             self._collaborators.control_topics.publish([plan])
         self._plan_known = True
         self._plan = plan
-
-    def _certify(self, observation: Observation) -> "TimedCertificate | None":
-        certifier = self._collaborators.certifier
-        if certifier is None:
-            return None
-        certifier.offer_observation(observation)
-        return certifier.last_certificate
 
     def _track_plan(self, observation: Observation) -> PlanOutcome | None:
         if self._settings.dry_run:

@@ -133,8 +133,6 @@ def build_iteration_fields(report: IterationReport, capacity: float, grace: floa
     times = estimate_catch_up(report.members, report.write_rates, capacity)
     late = estimate_catch_up(report.members, report.write_rates, capacity, grace)
     slowest = sorted(times.items(), key=lambda one: (one[1] is not None, -(one[1] or 0.0), one[0]))
-    timed = report.certificate
-    certificate = None if timed is None else {"t": timed.time, **timed.certificate.to_json_dict()}
     owned = {p for member in report.members for p in member.owned_partitions}
     return {
         "leader": report.is_leader,
@@ -144,7 +142,6 @@ def build_iteration_fields(report: IterationReport, capacity: float, grace: floa
         "unowned": sum(partition not in owned for partition in report.write_rates),
         "topics": build_topic_rows(report, times),
         "suspended": report.scale_up_suspended,
-        "certificate": certificate,
         "behind": len(times),
         "late": len(late),
         "late_until": None if None in late.values() else max((s or 0.0 for s in late.values()), default=0.0),

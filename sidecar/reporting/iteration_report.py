@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
@@ -16,9 +16,6 @@ from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
-
-if TYPE_CHECKING:  # it needs an extra
-    from trimtab.sidecar.reporting.optimality_certifier import TimedCertificate
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -42,7 +39,6 @@ class IterationReport:
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
     scale_up_suspended: bool = False
     is_leader: bool = True
-    certificate: "TimedCertificate | None" = None  # of an earlier iteration: it is computed in a thread
     plan_outcome: PlanOutcome | None = None  # None without a target, and until the group was stable
     carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
     plan: GroupPlan | None = None  # in force after the decision; None in standby, and before the first

@@ -92,12 +92,6 @@ RECORD_COST_GAUGES: Final[GaugeRows] = (  # of RecordCostStatus
     ),
     ("is_used", "trimtab_learned_record_cost_used", "1 while loads count the learned cost, 0 while not"),
 )
-CERTIFICATE_GAUGES: Final[GaugeRows] = (
-    ("gap", "trimtab_optimality_gap_ratio", "Upper bound of cost / optimum - 1"),
-    ("value", "trimtab_decision_cost", "Cost of the decision: consumers + moves-cost x R"),
-    ("lower_bound", "trimtab_optimum_lower_bound", "Lower bound of the cost of any decision"),
-    ("elapsed_seconds", "trimtab_certificate_seconds", "Duration of the newest certificate's computation"),
-)
 PARTITION_GAUGES: Final[GaugeRows] = (  # of PartitionLoad
     ("bytes_per_s", "trimtab_write_rate_bytes_per_second", "Write rate"),
     ("records_per_s", "trimtab_write_rate_records_per_second", "Write rate in records"),
@@ -195,7 +189,6 @@ class SidecarMetrics(Collector):
             yield _build_gauge(group, name, text, getattr(report.forecast, attribute))
         for attribute, name, text in RECORD_COST_GAUGES if report.record_cost is not None else ():
             yield _build_gauge(group, name, text, getattr(report.record_cost, attribute))
-        yield from _collect_certificate(group, report)
         yield _build_gauge(group, "trimtab_plan_epoch", "Epoch of the plan", report.epoch)
         suspended = "1 while scale-up is suspended because the last one did not raise throughput"
         yield _build_gauge(group, "trimtab_scale_up_suspended", suspended, report.scale_up_suspended)
@@ -222,15 +215,6 @@ class SidecarMetrics(Collector):
         off_plan = None if report.plan_outcome is None else report.plan_outcome.off_plan
         text = "Partitions that another consumer than the planned one owns"
         yield _build_gauge(group, "trimtab_partitions_off_plan", text, off_plan)
-
-
-def _collect_certificate(group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
-    timed = report.certificate
-    if timed is None:
-        return
-    figures = {**timed.certificate.to_json_dict(), "elapsed_seconds": timed.elapsed_seconds}
-    for figure, name, text in CERTIFICATE_GAUGES:
-        yield _build_gauge(group, name, text, figures[figure])
 
 
 def _collect_partitions(group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:

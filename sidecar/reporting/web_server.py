@@ -1,6 +1,6 @@
 """The sidecar's HTTP endpoints: its page, /healthz, /readyz, /metrics (Prometheus), and JSON.
 
-JSON: /groups, and of one group /decisions, /certificate, /history, /what-if, /doctor, and /events
+JSON: /groups, and of one group /decisions, /history, /what-if, /doctor, and /events
 (server-sent); with several groups `?group=NAME` tells which. With a token all but /healthz, /readyz and the
 page's static files require it.
 """
@@ -60,7 +60,6 @@ class SidecarWebServer:
             frozenset(static_files),
             {
                 "/decisions": lambda query: self._respond(query, GroupEndpoints.respond_decisions),
-                "/certificate": lambda query: self._respond(query, GroupEndpoints.respond_certificate),
                 "/history": lambda query: self._respond(query, GroupEndpoints.respond_history),
                 "/what-if": lambda query: self._respond(query, lambda one: one.respond_what_if(query)),
                 "/doctor": lambda query: self._respond(query, lambda one: one.respond_doctor(query)),

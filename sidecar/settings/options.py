@@ -184,9 +184,6 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     drain_retry: Duration = setting("Time after which a drain is requested again.", default=60.0)
     startup_timeout: Duration = setting("Longest start of a replica.", default=120.0)
 
-    certify: bool = setting("Bound each decision's distance to the [optimum](optimality.md).", default=False)
-    certify_timeout: Duration = setting("Longest computation of a bound, in a separate thread.", default=10.0)
-
     target: Literal["none", "process", "kubernetes", "keda"] = setting(
         "Replica target: none publishes plans only, process runs local workers, kubernetes scales "
         "a workload, keda lets KEDA scale it. See [Kubernetes](kubernetes.md).",

@@ -26,7 +26,6 @@ export function showDecision(history, index, select) {
     shown.outcome ? line(`Carried out: ${shown.outcome}`) : null,
     ...describeAlternatives(history, shown, index),
     ...describeDone(history, shown),
-    ...describeCertificate(history.certificate(at)),
     element("p", {}, step(earlier, "earlier decision"), gap, step(later, "later decision")));
 }
 
@@ -59,17 +58,6 @@ function describeDone(history, shown) {
   if (!done) return [note(shown.metrics.moves ? "Its moves are not seen yet." : "It has no moves.")];
   return [line(`Done at ${formatTime(done.t)}: ${formatCount(done.count, "move")}, R ${formatR(done.rate, done.capacity)}.`),
     note("R planned uses the loads at the decision, R done those when the partitions moved.")];
-}
-
-function describeCertificate(certificate) {
-  const title = element("h3", {}, "Certificate");
-  if (!certificate) {
-    return [title, note("Not computed for this decision. With certify: true in the sidecar's settings it tells how far a decision is from the cheapest possible one, at most.")];
-  }
-  const gap = certificate.gap === null ? "unknown" : `${(certificate.gap * 100).toFixed(1)} %`;
-  return [title, line(`As of ${formatTime(certificate.t)} the heuristic's own placement costs ${Number(certificate.value).toFixed(2)}, and no placement within the fill limit `
-    + `costs less than ${Number(certificate.lower_bound).toFixed(2)}: it is at most ${gap} above the optimum.`),
-  note("That placement is for these loads alone, before limits, windows and the present count, so the decision's cost can differ.")];
 }
 
 export function showMoves(history, index) {

@@ -268,8 +268,8 @@ def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
         (("--zipf", "--live", "--set", "cooldwn=1"), "cooldwn"),
         (("--zipf", "--live", "--set", "interval=5"), "set by the simulation's own options; write --tick"),
         (
-            ("--zipf", "--live", "--set", "certify=true"),
-            "certify: not simulated; leave it out. The closed loop has backlog-grace,",
+            ("--zipf", "--live", "--set", "learn-capacity=true"),
+            "learn-capacity: not simulated; leave it out. The closed loop has backlog-grace,",
         ),
         (("--zipf", "--live", "--set", "target=kubernetes"), "target: not simulated"),
         (

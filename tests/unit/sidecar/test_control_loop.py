@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -650,22 +650,3 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     epoch = plan.epoch
     iterate(world, start(world, **more), 20)
     assert world.published[-1].epoch == epoch
-
-
-def test_iterations_are_offered_for_certification(world: Simulated) -> None:
-    """The loop offers each observation and reports the newest certificate."""
-
-    class Certifier:
-        last_certificate = "the newest"
-        offers: ClassVar[list[Any]] = []
-
-        def offer_observation(self, observation: Any) -> bool:
-            self.offers.append(observation)
-            return True
-
-    reports: list[IterationReport] = []
-    certifier: Any = Certifier()
-    parts = LoopCollaborators(world, world, world.target, (reports.append,), certifier)
-    ControlLoop(settings(), parts, world.clock).run_iteration()
-    assert [r.certificate for r in reports] == ["the newest"]
-    assert [o.group for o in certifier.offers] == [world.describe_group()]
