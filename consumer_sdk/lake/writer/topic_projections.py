@@ -44,7 +44,8 @@ class TopicProjections:
         """Return the projection of a table; `topic` is one of its topics. Raises SettingError."""
         config = self._config
         if config.changes is None:
-            return TableProjection(table, self._decoders.decoder_for(topic), config.transform)
+            decoder = self._decoders.decoder_for(topic)
+            return TableProjection(table, decoder, config.transform, config.ranges.nulls)
         rules = KeyRules(
             tuple(map(column_name, config.changes.key_for(topic))),
             config.changes.soft_deletes,
