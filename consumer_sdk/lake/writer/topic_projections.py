@@ -51,9 +51,9 @@ class TopicProjections:
             config.changes.soft_deletes,
             config.changes.applies_truncations,
         )
-        decoder = self._create_change_decoder(topic, config.changes)
+        change_decoder = self._create_change_decoder(topic, config.changes)
         recognize = _select_recognizer(config.changes.format)
-        return KeyedProjection(table, decoder, recognize, rules, ranges_for(config, table))
+        return KeyedProjection(table, change_decoder, recognize, rules, ranges_for(config, table))
 
     def _check_topics(self, changes: ChangeSettings) -> None:
         """Create the decoder of each topic that the settings name, before the join as TopicDecoders."""
