@@ -27,6 +27,8 @@ class DemoOptions(CommandOptions, run="trimtab.cli.demo.run:demo"):
 
         trimtab demo --bootstrap localhost:9092
 
+        trimtab demo --queue kmq
+
         trimtab demo --bootstrap kafka:9093 --kafka security.protocol=SASL_SSL
         --kafka sasl.mechanism=PLAIN --kafka sasl.username=demo
         --kafka 'sasl.password=${file:/run/secrets/kafka}'
@@ -44,6 +46,10 @@ class DemoOptions(CommandOptions, run="trimtab.cli.demo.run:demo"):
     form: Annotated[Literal["iceberg", "delta"], typer.Option("--format", help="Format of the tables.")] = (
         "iceberg"
     )
+    queue: Annotated[
+        Literal["kmq", "share"] | None,
+        typer.Option(help="Show a queue of this kind instead; about a minute."),
+    ] = None
 
 
 COMMAND = build_command(DemoOptions)

@@ -50,7 +50,7 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
 
         trimtab simulate --random-walk 5 --seeds 10 --heuristic mbf --heuristic bfd
 
-        trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend
+        trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend --html report.html
 
         trimtab simulate --trace mine.csv --capacity "2.3 MB/s" --recommend
     """
@@ -153,6 +153,7 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         float, _result_option(min=0, max=100, help="Acceptable late traffic in percent.")
     ] = 1.0
     output: Annotated[PrintFormat, _result_option("--format", help="Output format.")] = PrintFormat.TEXT
+    html: Annotated[Path | None, _result_option(help="Write a report with plots to this file.")] = None
     jobs: Annotated[int | None, _result_option(min=1, help="Processor cores to use (default all).")] = None
 
 

@@ -1,6 +1,6 @@
 """`trimtab simulate`: replays streams of write rates through heuristics, with queues."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -39,7 +39,7 @@ _DURATIONS: Final = {"tick": "tick", "pause": "pause", "late": "late", "threshol
 
 
 def simulate(options: SimulateOptions) -> None:
-    """Simulate, print the findings.
+    """Simulate, print the findings, write the report.
 
     Raises SettingError, InvalidStreamError.
     """
@@ -48,6 +48,7 @@ def simulate(options: SimulateOptions) -> None:
     names = _list_contenders(options)
     source = _load_source(options, setup)
     live = _build_live_settings(options, setup, names, source.streams[0])
+    write_report = _prepare_report(options.html, options.capacity)
     _save_stream(options.save, source.streams[0])
     title = describe_source(options)
 
@@ -66,6 +67,7 @@ def simulate(options: SimulateOptions) -> None:
     findings = replace(
         findings, live=live is not None, settings=format_pairs(options.set), notes=source.notes
     )
+    write_report(findings)
     print_findings(findings, options.output, options.capacity, headrooms_tried=options.recommend)
 
 
@@ -188,6 +190,20 @@ def _list_contenders(options: SimulateOptions) -> list[str]:
             )
         contenders = tuple(c for c in contenders if c not in uncounted)
     return [one.name for one in contenders]
+
+
+def _prepare_report(file: Path | None, capacity: str | None) -> Callable[[SimulationFindings], None]:
+    """Return the function that writes the report. Raises SettingError, ModuleNotFoundError."""
+    # both are raised before the simulation, which may take minutes
+    if file is None:
+        return lambda _: None
+    from trimtab.cli.simulate import report  # noqa: PLC0415 - matplotlib is an extra, and slow to load
+
+    try:
+        file.open("ab").close()
+    except OSError as error:
+        raise SettingError(f"--html: {file} cannot be written: {error.strerror}") from error
+    return lambda findings: report.write_report(file, findings, capacity)
 
 
 def _save_stream(file: Path | None, stream: WriteRateStream) -> None:

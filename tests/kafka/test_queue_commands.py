@@ -1,4 +1,4 @@
-"""Queue commands as processes: redeliver, and workers that a message kills."""
+"""Queue commands as processes: redeliver, workers that a message kills, and the demo."""
 
 import json
 import signal
@@ -78,3 +78,15 @@ def test_message_that_kills_its_worker_is_dead_lettered(
     with KmqQueue(poisoned_topic, settings) as queue:
         rest = [m.value for _ in range(20) for m in queue.receive(10, 0.2)]
     assert b"poison" not in rest
+
+
+@pytest.mark.parametrize("kind", ["kmq", "share"])
+def test_queue_demo_loses_no_message(kind: str, bootstrap: str) -> None:
+    """The demo kills a worker and still handles every message."""
+    command = [sys.executable, "-m", "trimtab.cli", "demo", "--queue", kind]
+    completed = subprocess.run(
+        [*command, "--bootstrap", bootstrap], capture_output=True, text=True, timeout=250, check=False
+    )
+    assert "a worker is killed" in completed.stdout
+    assert ", 0 lost" in completed.stdout.splitlines()[-1], completed.stdout + completed.stderr
+    assert completed.returncode == 0

@@ -677,18 +677,27 @@ cdef class _StructColumn(_Column):
         return f".{self.kind[self.current].name}{column.find_place()}"
 
 
-def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nulls_outside=frozenset()):
+def read_objects(
+    values,
+    schema,
+    timestamp_rules,
+    *,
+    dates_are_numbers=False,
+    nulls_outside=frozenset(),
+    Py_ssize_t most_bytes=MAX_ITEM_BYTES,
+):
     """Return a struct for each value, null if it is refused, and by row the field and the reason.
 
     `values` are binary without nulls, `schema` is a pyarrow schema, `timestamp_rules` are TimestampRules.
     With `dates_are_numbers` a number in a DATE is the days since 1970. `nulls_outside` are paths of columns in
     which a number out of range of its type is null. Years are not limited: `value_ranges` does that.
+    Of more values than take `most_bytes` of columns, beside their text, only the first ones are read.
     """
     kind = pa.struct(list(schema))
     cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
     _set_nulls_outside(root, "", nulls_outside, False)
     cdef Cursor cursor = Cursor()
-    cdef Py_ssize_t row, count = len(values)
+    cdef Py_ssize_t row, count = len(values), used = 0
     refused = {}
     if not count:
         return pa.nulls(0, root.kind), refused
@@ -704,6 +713,12 @@ def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nu
             _read_object(root, cursor)
         except RefusedError as error:
             refused[row] = root.find_place()[1:] or None, str(error)
+            cursor.item_bytes = 0
+        used += root.blank_bytes + cursor.item_bytes
+        if row and used > most_bytes:
+            root.truncate(row)
+            refused.pop(row, None)
+            break
         if root.length == row:
             root.truncate(row)
             root.add_nulls(1)

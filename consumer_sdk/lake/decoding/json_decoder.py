@@ -17,6 +17,8 @@ from pyspark.sql.types import DataType, StructType
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.decoding.decoded_records import (
+    MAX_COLUMN_BYTES,
+    BatchTooLargeError,
     DecodedRecords,
     Reason,
     convert_in_parts,
@@ -62,11 +64,14 @@ class JsonDecoder:
     nulls_outside: frozenset[str] = frozenset()
 
     def decode_batch(self, records: Records) -> DecodedRecords:
-        """Return the record columns and those of the values, and the dead letters."""
+        """Return the rows and the dead letters. Raises BatchTooLargeError."""
         return decode_objects(records, self.schema, self.read_values)
 
     def read_values(self, values: Array) -> tuple[Array, dict[int, str]]:
-        """Return a struct for each value, null for a dead letter, and the reasons by row."""
+        """Return a struct for each value, null for a dead letter, and the reasons by row.
+
+        Raises BatchTooLargeError.
+        """
         if {name.lower() for name in self.schema.names} >= _WRAPPER:
             return _read_objects(self, values)
         wrapped = pc.match_substring_regex(values, _WRAPPED)
@@ -93,7 +98,10 @@ def _read_objects(decoder: JsonDecoder, values: Array) -> tuple[Array, dict[int,
         decoder.timestamp_rules,
         dates_are_numbers=decoder.dates_are_numbers,
         nulls_outside=decoder.nulls_outside,
+        most_bytes=MAX_COLUMN_BYTES,
     )
+    if len(structs) < len(values):
+        raise BatchTooLargeError(len(structs))
     return structs, {row: Reason.of_field(*why) for row, why in refused.items()}
 
 

@@ -30,9 +30,9 @@ from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 _EPOCH: Final = date(1970, 1, 1)
 _DAYS: Final = (date.min - _EPOCH).days, (date.max - _EPOCH).days
 _DAY_MICROS: Final = 86_400_000_000
-_MICROS: Final = _DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1
+MICROS: Final = _DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1
 _PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-_YEARS: Final = "outside the years 1 to 9999"
+YEARS: Final = "outside the years 1 to 9999"
 
 
 class OutOfRangeError(ValueError):
@@ -147,7 +147,7 @@ def _limit_times(path: str, values: Array) -> tuple[Array, dict[int, str]]:
         low, high = _DAYS
     else:
         unit = "ms" if kinds.is_date64(kind) else kind.unit
-        low, high = (end * _PER_SECOND[unit] // _PER_SECOND["us"] for end in _MICROS)
+        low, high = (end * _PER_SECOND[unit] // _PER_SECOND["us"] for end in MICROS)
     bounds = pc.min_max(numbers)
     if bounds["min"].as_py() is None or (bounds["min"].as_py() >= low and bounds["max"].as_py() <= high):
         return values, {}
@@ -199,5 +199,5 @@ def _limit_partition_texts(path: str, values: Array) -> tuple[Array, dict[int, s
 
 def _describe_time(value: int, unit: str) -> str:
     if unit == "d":
-        return f"{value} days since 1970 are {_YEARS} of a date"
-    return f"{value} {unit} since 1970 are {_YEARS} of a timestamp"
+        return f"{value} days since 1970 are {YEARS} of a date"
+    return f"{value} {unit} since 1970 are {YEARS} of a timestamp"

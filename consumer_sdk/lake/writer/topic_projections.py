@@ -44,15 +44,16 @@ class TopicProjections:
         """Return the projection of a table; `topic` is one of its topics. Raises SettingError."""
         config = self._config
         if config.changes is None:
-            return TableProjection(table, self._decoders.decoder_for(topic), config.transform)
+            decoder = self._decoders.decoder_for(topic)
+            return TableProjection(table, decoder, config.transform, config.ranges.nulls)
         rules = KeyRules(
             tuple(map(column_name, config.changes.key_for(topic))),
             config.changes.soft_deletes,
             config.changes.applies_truncations,
         )
-        decoder = self._create_change_decoder(topic, config.changes)
+        change_decoder = self._create_change_decoder(topic, config.changes)
         recognize = _select_recognizer(config.changes.format)
-        return KeyedProjection(table, decoder, recognize, rules, ranges_for(config, table))
+        return KeyedProjection(table, change_decoder, recognize, rules, ranges_for(config, table))
 
     def _check_topics(self, changes: ChangeSettings) -> None:
         """Create the decoder of each topic that the settings name, before the join as TopicDecoders."""

@@ -211,6 +211,19 @@ def test_oversized_partitions_are_reported() -> None:
     assert "more than one consumer sustains" in output
 
 
+def test_the_report_is_self_contained(tmp_path: Path) -> None:
+    """The HTML holds its plots, loads nothing, and follows the reader's theme."""
+    file = tmp_path / "report.html"
+    names = ("--heuristic", "mbf", "mwf", "sticky", "keda")
+    assert call("simulate", "--zipf", *SMALL, *names, "--html", str(file)).exit_code == 0
+    page = file.read_text()
+    assert page.count('<svg role="img" aria-label="') == 3
+    assert "color-scheme: light dark" in page
+    outside = ('src="', "<script", "<link", "url(http")
+    assert [word for word in outside if word in page] == []
+    assert '<th scope="row">sticky' in page
+
+
 def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
     """--stream reads the file that --save writes."""
     file = str(tmp_path / "walk.json")
@@ -240,6 +253,7 @@ def test_a_saved_stream_replays_to_the_same_result(tmp_path: Path) -> None:
         (("--zipf", "--shape", "load=.nan"), "--shape load=nan must be a finite number"),
         (("--zipf", "--capacity", "1e-300"), "--capacity '1e-300' must be 0.001 to 1e+15"),
         (("--zipf", "--heuristic", "mbf,"), "a name in a list of heuristics is empty"),
+        (("--zipf", "--html", "no/such/folder/x"), "--html: no/such/folder/x cannot be written"),
         (
             ("--stream", "x", "--capacity", "1", "--seeds", "2", "--unclamped"),
             "only a generated stream has --seeds, --unclamped; leave out --stream",

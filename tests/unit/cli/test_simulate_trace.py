@@ -96,15 +96,16 @@ def test_a_file_needs_a_capacity(tmp_path: Path) -> None:
 
 
 def test_a_trace_is_simulated_as_any_stream(tmp_path: Path) -> None:
-    """With the closed loop and the last line; it tells how the stream was made, and which half."""
-    words = ("--capacity", "100", "--live", "--heuristic", "mwf", "--half", "first")
+    """With the closed loop, a report and the last line; it tells how the stream was made, and which half."""
+    report = tmp_path / "report.html"
+    words = ("--capacity", "100", "--live", "--heuristic", "mwf", "--half", "first", "--html", str(report))
     output = call("--trace", str(write_day(tmp_path)), *words).output
     notes = (
         "2 partitions, resampled to ticks of 30 s, 30 s of the trace in each",
         "Gaps: 0 of up to 3 min are bridged",
         "Figures of the first half of the time, 1 window of 60 ticks.",
     )
-    assert all(note in output for note in notes)
+    assert all(note in output and note in report.read_text() for note in notes)
     figures = json.loads(output.splitlines()[-1].removeprefix("RESULT "))
     assert figures["heuristics"]["mwf"]["mean_consumers"] == 1
     assert len(figures["notes"]) == 3

@@ -14,14 +14,21 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.decoding.spark_frames import DecodedFrames
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import MAX_STAGED_AGE_S
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetConflict, OffsetSpan
+from trimtab.consumer_sdk.lake.offsets.table_offsets import (
+    CommittedOffsets,
+    OffsetConflict,
+    OffsetSpan,
+    trim_spans,
+)
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, parse_partitioning
+from trimtab.consumer_sdk.lake.schema.record_columns import select_from_offsets
 from trimtab.consumer_sdk.lake.writer.flush import (
     BatchCommitted,
     BatchFlusher,
@@ -262,6 +269,77 @@ def test_a_dead_letter_table_of_an_earlier_version_gets_its_columns(
     flusher = replace(flusher_of(Lake(table_at(10), table), projection), evolves_schema=evolves)
     assert isinstance(flusher.flush_batch(BATCH, backoff()), BatchCommitted)
     assert table.is_evolved is is_evolved
+
+
+# -- batches that take too much memory ---------------------------------------------------------------
+
+
+class AtMostThree(TableProjection):
+    """Decodes three records at a time; even offsets have rows in a table of their own."""
+
+    def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
+        if records.num_rows > 3:
+            raise BatchTooLargeError(3)
+        sides = EVENS_IF_ANY.project_records(records, to_frame).side_tables
+        return ProjectedRows(to_frame(records), sides)
+
+
+Q, R = TopicPartition("a", 1), TopicPartition("a", 2)
+
+
+def large_batch() -> FlushBatch:
+    """Return records of three partitions with gaps, in the log and by expiry."""
+    rows = [("a", 0, at) for at in (10, 11, 12)] + [("a", 1, at) for at in (5, 7, 9, 20, 21)] + [("a", 2, 0)]
+    spans = {
+        P: OffsetSpan(10, 10, 13),
+        Q: OffsetSpan(3, 5, 22, (OffsetGap(3, 5), OffsetGap(10, 20))),
+        R: OffsetSpan(None, 0, 4),
+    }
+    table = pa.table(dict(zip(("topic", "partition", "offset"), zip(*rows, strict=True), strict=True)))
+    return FlushBatch("lake.a", spans, table)
+
+
+@pytest.mark.parametrize("crash_after", range(6))
+def test_a_batch_that_takes_too_much_memory_is_flushed_in_parts(crash_after: int) -> None:
+    """Every record once in each table, offsets and gaps as of one batch; also after a crash in between."""
+    batch, commits = large_batch(), count(1)
+    table = Table("lake.a", CommittedOffsets({"g": {P: 10, Q: 3}}))
+    lake = Lake(table, evens := Table("lake.evens"))
+
+    def crash() -> None:
+        if next(commits) == crash_after:
+            raise ZeroDivisionError
+
+    table.after_commit = evens.after_commit = crash
+    flusher = flusher_of(lake, AtMostThree("lake.a", PLAIN.decoder))
+    if crash_after:
+        with pytest.raises(ZeroDivisionError):
+            flusher.flush_batch(batch, backoff())
+        spans = trim_spans("g", table.offsets, batch.spans)
+        records = select_from_offsets(batch.records, {p: span.first for p, span in spans.items()})
+        batch = FlushBatch("lake.a", spans, records)
+    outcome = flusher.flush_batch(batch, backoff())
+    assert isinstance(outcome, BatchCommitted)
+    assert outcome.batch is batch
+    assert table.rows == [10, 11, 12, 5, 7, 9, 20, 21, 0]
+    assert evens.rows == [10, 12, 20, 0]
+    assert table.offsets.groups == {"g": {P: 13, Q: 22, R: 4}}
+    assert table.gaps.missing_offsets("g", Q).ranges == (OffsetGap(3, 5), OffsetGap(10, 20))
+
+
+def test_a_part_that_is_refused_tells_what_the_table_has() -> None:
+    """The parts before it are committed: their partitions continue there."""
+    table = Table("lake.a", CommittedOffsets({"g": {P: 10, Q: 3}}))
+
+    def let_another_begin() -> None:
+        table.offsets = CommittedOffsets({"g": {**table.offsets.groups["g"], R: 2}})
+
+    table.after_commit = let_another_begin
+    flusher = flusher_of(Lake(table), AtMostThree("lake.a", PLAIN.decoder))
+    batch = large_batch()
+    outcome = flusher.flush_batch(batch, backoff())
+    assert outcome == BatchRefused(batch, {P: 13, Q: 3, R: 2}, (OffsetConflict(R, None, 2),))
+    assert table.rows == [10, 11, 12]
 
 
 # -- side tables that are ahead -----------------------------------------------------------------------
