@@ -1,6 +1,6 @@
 """Partitions of a writer that are not read, and why (rule 6 of the writer).
 
-1. A partition that is halted for itself is not read until its next assignment.
+1. A partition that is halted for itself is not read until its next assignment; no halt of its table has it.
 2. A *halted* table is not read until its delay has passed: 5 s, which doubles with each further failure up to
    5 min, with jitter of up to a half. Then it is *tried*: read again from its own offsets. An outage ends
    by itself, and may be everybody's: its delay is at most 30 s.
@@ -72,6 +72,7 @@ class HaltedPartitions:
         """Add partitions that are halted for themselves, and log their error once."""
         if partitions:
             log.error("%s not read until assigned again: %s", format_partitions(partitions), error)
+            self._leave_tables(partitions)
             self._errors.update(dict.fromkeys(partitions, error))
             self._news.update(dict.fromkeys(partitions, str(error)))
             self._export()
@@ -136,12 +137,7 @@ class HaltedPartitions:
             self._errors.pop(partition, None)
             self._news.pop(partition, None)
             self._first_unread.pop(partition, None)
-            for halt in self._tables.values():
-                halt.partitions.discard(partition)
-                halt.ends.pop(partition, None)
-        for table in [table for table, halt in self._tables.items() if not halt.partitions]:
-            del self._tables[table]
-            self._metrics.set_table_halted(table, halted=False)
+        self._leave_tables(partitions)
         self._export()
 
     def pop_news(
@@ -160,6 +156,14 @@ class HaltedPartitions:
         """Raise the error of the first partition; return if none is halted."""
         if errors := self._list_errors():
             raise errors[min(errors)].with_traceback(None)
+
+    def _leave_tables(self, partitions: Collection[TopicPartition]) -> None:
+        for halt in self._tables.values():
+            halt.partitions.difference_update(partitions)
+            halt.ends = {p: end for p, end in halt.ends.items() if p in halt.partitions}
+        for table in [table for table, halt in self._tables.items() if not halt.partitions]:
+            del self._tables[table]
+            self._metrics.set_table_halted(table, halted=False)
 
     def _list_errors(self) -> dict[TopicPartition, TrimtabError]:
         return {p: halt.error for halt in self._tables.values() for p in halt.partitions} | self._errors
