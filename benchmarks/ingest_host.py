@@ -130,6 +130,7 @@ class Trimtab(Case):
                 if messages and not got:
                     on_start()
                 writer.write(messages)
+                writer.raise_if_halted()  # else it would be waited for
                 got += len(messages)
             writer.flush()
 

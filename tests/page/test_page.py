@@ -17,8 +17,10 @@ from page_reports import CAPACITY, HEADROOM, ReportSource
 from page_simulation import MAX_REPLICAS, SimulatedSource
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
+from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.http_server import NO_AUTH, AccessPolicy
+from trimtab.sidecar.measurement.halts import describe_halts
 from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.page.static_files import load_static_routes
 from trimtab.sidecar.plan_carrier import CarrierStatus
@@ -336,6 +338,17 @@ def test_hostile_names_are_text(page: Page) -> None:
             assert HOSTILE in read_text(page, panel)
         assert page.locator("main img, main script").count() == 0
         assert page.evaluate("window.stolen") is None
+
+
+def test_a_halted_table_is_named_with_its_reason(page: Page) -> None:
+    """Beside the decision, as the doctor names it."""
+    group = ShownGroup(ReportSource(6, 2), 2)
+    report = group.source.next_report()
+    halts = describe_halts({TopicPartition("orders", 0): "lake.orders: no column for n int"})
+    reasons = (*report.decision.reasons, *halts)
+    group.server(replace(report, decision=replace(report.decision, reasons=reasons)))
+    with showing(group, page):
+        assert "orders-0 is not read: lake.orders: no column for n int" in read_text(page, "#decision")
 
 
 def test_a_token_is_asked_for(page: Page) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import TableSchemaMismatchError, TableWriteError
+from trimtab.consumer_sdk.errors import OffsetsExpiredError, TableSchemaMismatchError, TableWriteError
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.writer.error_scope import to_table_error
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
@@ -19,6 +19,7 @@ P, Q = TopicPartition("a", 0), TopicPartition("a", 1)
 ERROR = TableSchemaMismatchError("lake.a: no column for n int, in file-1f.parquet")
 SAME = TableSchemaMismatchError("lake.a: no column for n int, in file-2e7.parquet")
 OTHER = SettingError("lake.a: no column ts")
+EXPIRED = OffsetsExpiredError("a-0: expired")
 
 
 def sample(metrics: LakeMetrics, name: str, **labels: str) -> float | None:
@@ -99,6 +100,24 @@ def test_new_partitions_share_the_halt_and_the_last_one_ends_it(
     halted.discard({Q})
     halted.raise_first_error()
     assert sample(metrics, "trimtab_halted_tables", table="lake.a") == 0
+
+
+def test_a_partition_that_is_halted_for_itself_shares_no_halt_of_its_table(
+    halted: HaltedPartitions, metrics: LakeMetrics
+) -> None:
+    """Its records expired in a trial: the table waits for them no longer, and it keeps its reason."""
+    halted.halt_table("lake.a", {P, Q}, ERROR, 0.0, {P: 5, Q: 5})
+    find_trial(halted, 0.0)
+    halted.halt({P}, EXPIRED)
+    halted.halt_table("lake.a", {Q}, OTHER, 0.0)
+    _, news = halted.pop_news(lambda _: 1)
+    assert news == {P: str(EXPIRED), Q: str(OTHER)}
+    find_trial(halted, 0.0)
+    halted.end_trial("lake.a", {Q: 5})
+    assert halted.pop_news(lambda _: 1) == ({Q: 1}, {Q: ""})
+    assert sample(metrics, "trimtab_halted_tables", table="lake.a") == 0
+    with pytest.raises(OffsetsExpiredError):
+        halted.raise_first_error()
 
 
 def test_an_unexpected_error_is_named_and_traced(
