@@ -39,6 +39,7 @@ Wait: TypeAlias = Callable[[float], bool]  # for seconds; True after a signal
 
 TOP_READINGS_PER_WINDOW: Final = 5
 MIN_NAME_WIDTH: Final = 9
+SEVERITY_COLOURS: Final = {"warning": "yellow", "critical": "red"}
 STATE_COLOURS: Final = {"running": "green", "draining": "yellow", "dead": "red"}
 FIGURE_COLUMNS: Final = ("partitions", "writing", "required", "capacity", "fill", "backlog")
 
@@ -136,6 +137,7 @@ def build_status_table(status: GroupStatus, group: str, width: int | None = None
         plain_text(format_heading(status, group)),
         plain_text(status.sidecar_summary),
         *map(plain_text, more),
+        *(plain_text(one.format_line(), SEVERITY_COLOURS[one.severity]) for one in status.conditions),
     )
     return Together(*heading, table, *map(plain_text, notes), *errors)
 
@@ -163,7 +165,7 @@ def _explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:
 
 
 def _format_clock(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%H:%M:%S}"
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%H:%M:%S %Z}"
 
 
 def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:

@@ -25,8 +25,7 @@ Rules; the first that applies decides:
     start nothing else.
  8. Replace: start replicas missing from the plan at once, with growing delays if they keep dying.
     If the target already starts them, wait. After `startup_timeout` seconds (the target may have
-    limits of its own) report the shortfall in every decision and continue with the replicas that
-    run; lower the plan if fewer are desired.
+    limits of its own) continue with the replicas that run; lower the plan if fewer are desired.
  9. Adopt: record live replicas beyond the plan; limits scale them down later.
 10. Scale up: if the desired count exceeds the plan, as far as the scale-up policies allow
     (`load_rules`), after the cooldown and unless paused. The epoch stays: the join triggers the
@@ -82,6 +81,7 @@ from trimtab.sidecar.decision.decision_context import (
 from trimtab.sidecar.decision.external_scaling import (
     count_without_surge,
     explain_external_pause,
+    explain_missing_replicas,
     find_external_request,
     is_target_starting,
 )
@@ -112,6 +112,7 @@ from trimtab.sidecar.measurement.observation import Observation, explain_unknown
 RESTART_BACKOFF_INITIAL_S: Final = 5.0
 RESTART_BACKOFF_MAX_S: Final = 120.0
 RESTART_BACKOFF_RESET_S: Final = 300.0
+DRAIN_RETRIED: Final = "drain retried"  # in the reasons of a plan whose drain takes too long
 
 
 def make_decision(
@@ -136,21 +137,9 @@ def make_decision(
     step = next(s for rule in DECISION_RULES if (s := rule(context)) is not None)
     step = attach_target(context, add_due_placement(context, step))
     cross_rack = model.compute_cross_rack_traffic()
-    shortfall = _explain_missing_replicas(context)
-    warnings = (
-        *recommendation.warnings,
-        model.describe_oversized_partitions(),
-        model.describe_partition_limit(recommendation.recommended),
-        model.describe_stuck_partitions(now),
-        *observation.describe_halts(),
-        model.describe_unjoined_replicas(now),
-        *(cross_rack.notes if cross_rack is not None and model.weighs_racks() else ()),
-    )
-    unmet = () if shortfall is None else (shortfall, *observation.errors[:1])
-    reasons = (*step.reasons, *unmet, *(text for text in warnings if text is not None))
     return ScalingDecision(
         step.action,
-        reasons,
+        step.reasons,
         _build_metrics(context, step, cross_rack),
         step.plan,
         step.start_count,
@@ -322,7 +311,7 @@ def _retry_drain(context: DecisionContext) -> DecisionStep | None:
         left = sum(len(model.owned_partitions(n)) for n in busy)
         return hold(f"{' and '.join(busy)} draining, {format_count(left, 'partition')} left")
     owned = format_count(len(model.owned_partitions(busy[0])), "partition")
-    reason = f"{busy[0]} still owns {owned}, drain retried"
+    reason = f"{busy[0]} still owns {owned}, {DRAIN_RETRIED}"
     return DecisionStep(ScalingAction.RETRY_DRAIN, (reason,), context.next_plan(reason))
 
 
@@ -339,24 +328,12 @@ def _replace_missing_replicas(context: DecisionContext) -> DecisionStep | None:
 
 def _await_target(context: DecisionContext, reason: str) -> DecisionStep | None:
     """Wait for replicas the target starts; after the startup timeout, use those that run."""
-    if _explain_missing_replicas(context) is None:
+    if explain_missing_replicas(context.model, context.memory, context.now) is None:
         return hold(reason, "the target is starting the others", *context.observation.errors[:1])
     enough = max(context.recommendation.desired, len(context.model.active))
     if enough >= context.plan.replicas:
         return None
     return adopt_count(context, enough, f"{enough} are sufficient")
-
-
-def _explain_missing_replicas(context: DecisionContext) -> str | None:
-    """Return why the target runs fewer replicas than requested; None if it does not."""
-    timeout = context.policy.startup_timeout
-    since = context.memory.short_since
-    if since is None or context.now - since < timeout or not is_target_starting(context.model):
-        return None
-    return (
-        f"{len(context.model.active)} of {context.plan.replicas} running, the target has not started "
-        f"the others within {timeout:g} s: check its own limits (maxReplicaCount, a quota) and the nodes"
-    )
 
 
 def _back_off(context: DecisionContext, reason: str) -> DecisionStep | None:

@@ -20,7 +20,7 @@ from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.units import format_bytes, format_count, format_name_list, format_rate
+from trimtab.common.units import format_count, format_first, format_rate
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
@@ -28,7 +28,6 @@ from trimtab.sidecar.measurement.observation import GroupState, Observation, Obs
 
 # Every new placement interrupts reading: above the headroom it must empty the fullest consumer by this.
 MIN_FILL_GAIN: Final = 0.05  # of its capacity
-MAX_NAMED_REPLICAS: Final = 3  # in a warning, which is repeated with every decision
 OVERLOAD_SLACK: Final = 1e-6  # relative overload that counts as none: float sums are inexact
 
 
@@ -103,10 +102,11 @@ class GroupModel:
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
         """Return instances started within the startup timeout that have not joined."""
         # an older one may never join: do not wait for it
-        young = self._list_started_since(now - self.policy.startup_timeout)
+        young = self.list_started_since(now - self.policy.startup_timeout)
         return tuple(name for name in self.unjoined if name in young)
 
-    def _list_started_since(self, since: float) -> frozenset[str]:
+    def list_started_since(self, since: float) -> frozenset[str]:
+        """Return the instances started since a time."""
         return frozenset(i.name for i in self.observation.replicas or () if i.started_at >= since)
 
     def lacks_readers(self, now: float) -> bool:
@@ -268,53 +268,10 @@ class GroupModel:
         large = sorted((p for p, r in rates.items() if r > room), key=lambda p: (-rates[p], p))
         if not large or self.is_share_group:
             return None
-        more = f" (and {len(large) - 1} more)" if len(large) > 1 else ""
         return (
-            f"{large[0]}{more} receives {format_rate(rates[large[0]])}, above the usable "
+            f"{format_first(large)} receives {format_rate(rates[large[0]])}, above the usable "
             f"capacity of a consumer ({format_rate(room)}): split the key or raise the capacity"
         )
-
-    def describe_partition_limit(self, recommended: int | None) -> str | None:
-        """Return why a queue on a consumer group cannot use another worker; None if it can."""
-        queue = self.observation.queue
-        partitions = len(self.write_rates)
-        if queue is None or self.is_share_group or recommended is None:
-            return None
-        if recommended < partitions or partitions >= self.policy.max_replicas:
-            return None
-        return (
-            f"{queue.kind} allows one worker per partition, and the topic has {partitions}: "
-            "add partitions, or concurrency per worker"
-        )
-
-    def describe_stuck_partitions(self, now: float) -> str | None:
-        """Return the stuck partition with the largest backlog, and what to check; None without one."""
-        # A replica that started a moment ago may yet write its first batch, on a busy machine for long.
-        starting = self._list_started_since(now - self.policy.startup_timeout)
-        owners = {p: m.instance for m in self.observation.group.members for p in m.owned_partitions}
-        known = self.observation.halts.keys()
-        stuck = [p for p in self.observation.stuck_partitions - known if owners.get(p) not in starting]
-        if not stuck:
-            return None
-        backlogs = {p: self.write_rates[p].backlog_bytes or 0.0 for p in stuck}
-        first = min(backlogs, key=lambda p: (-backlogs[p], p))
-        owner = owners.get(first, "no consumer")
-        window = self.policy.scale_up_evaluation_window
-        more = f" (and {len(backlogs) - 1} more)" if len(backlogs) > 1 else ""
-        return (
-            f"{first}{more} seems stuck: {owner} has committed nothing of it for {window:.0f} s, "
-            f"{format_bytes(backlogs[first])} waiting. If this lasts, check its log for a record that fails "
-            "or a slow table: more consumers would not help"
-        )
-
-    def describe_unjoined_replicas(self, now: float) -> str | None:
-        """Return the replicas that have not joined within the startup timeout; None without one."""
-        late = [name for name in self.unjoined if name not in self.find_unjoined_replicas(now)]
-        if not late or len(self.observation.group.members) >= len(self.expected_members):
-            return None  # or they have, under names that the target does not know
-        listed = format_name_list(late[:MAX_NAMED_REPLICAS], len(late))
-        have, logs = ("has", "its log") if len(late) == 1 else ("have", "their logs")
-        return f"{listed} {have} not joined within {self.policy.startup_timeout:g} s: check {logs}"
 
     def compute_cross_rack_traffic(self) -> CrossRackTraffic | None:
         """Return the cross-rack traffic of the current placement; None if no member has a rack."""

@@ -16,6 +16,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_age
+from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.leadership.group_ownership import compute_silence_timeout
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
@@ -101,6 +103,7 @@ class GroupStatus:
     queue_summary: str | None = None
     plan_outcome: PlanOutcome | None = None  # as of the last decision of an active sidecar
     carrier: CarrierStatus | None = None  # likewise; None: the members carry plans out themselves
+    conditions: tuple[Condition, ...] = ()  # likewise
     unreachable_since: float | None = None  # start of a broker outage, seconds since the epoch
 
     @property
@@ -134,16 +137,6 @@ class GroupStatus:
 def is_fresh(record: DecisionRecord, now: float) -> bool:
     """Return whether the author of this decision counts as active."""
     return not record.is_final and now - record.until <= compute_silence_timeout(record.interval)
-
-
-def format_age(seconds: float) -> str:
-    """Format seconds as "25 s", "3 min", "2.5 h" or "4 days"; negative values count as 0."""
-    seconds = max(0.0, seconds)
-    if seconds < 100:  # noqa: PLR2004 - these are the bounds of the words
-        return f"{seconds:.0f} s"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
 
 
 def keep_last_status(previous: GroupStatus | None, new: GroupStatus) -> GroupStatus:
@@ -185,6 +178,7 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         queue_summary=None if current is None else current.metrics.queue_summary,
         plan_outcome=None if current is None else current.outcome,
         carrier=None if current is None else current.carrier,
+        conditions=() if current is None else current.conditions,
     )
 
 

@@ -107,14 +107,6 @@ def test_a_decision_tells_how_many_have_joined() -> None:
     assert "3 running, 3 planned" in decide(observe(3, 3, YOUNG, backlog=0.0)).format_line()
 
 
-def test_replicas_that_do_not_join_are_named() -> None:
-    """Once the startup timeout is over, in every decision."""
-    expected = "b, c have not joined within 120 s: check their logs"
-    assert expected in decide(observe(3, 1, LONG)).reasons
-    assert expected not in decide(observe(3, 1, YOUNG)).reasons
-    assert "c has not joined within 120 s: check its log" in decide(observe(3, 2, LONG)).reasons
-
-
 def test_no_placement_counts_on_replicas_that_have_not_joined() -> None:
     """Once the startup timeout is over the consumers that read share the load."""
     seen = observe(3, 2, LONG, written=25.0, backlog=0.0)
@@ -139,22 +131,3 @@ def test_a_drained_replica_that_never_joined_is_told_as_such() -> None:
     assert decision.reasons[0].endswith("; c has not joined")
     after = replace(observe(3, 2, LONG, backlog=0.0), plan=decision.plan)
     assert decide(after).reasons[0] == "c is not in the group and no longer needed"
-
-
-def test_a_replica_that_has_just_started_is_not_called_stuck() -> None:
-    """A busy machine delays its first batch; after the startup timeout it is named."""
-    young, old = (
-        decide(replace(observe(1, 1, started), stuck_partitions=frozenset(PARTITIONS[:2]))).reasons
-        for started in (YOUNG, LONG)
-    )
-    assert not any("stuck" in reason for reason in young)
-    assert any(reason.startswith("t-0 (and 1 more) seems stuck: a has committed nothing") for reason in old)
-
-
-def test_a_halted_partition_is_named_with_its_reason() -> None:
-    """Instead of as a stuck one: its log would say no more."""
-    observation = replace(observe(1, 1, LONG), stuck_partitions=frozenset(PARTITIONS[:2]))
-    halted = dict.fromkeys(PARTITIONS[:2], "lake.t: no column ts")
-    reasons = decide(replace(observation, halts=halted)).reasons
-    assert "t-0 (and 1 more) are not read: lake.t: no column ts" in reasons
-    assert not any("stuck" in reason for reason in reasons)
