@@ -16,6 +16,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, TrimtabError
+from trimtab.common.replica_names import get_replica
 from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
 from trimtab.sidecar.decision.condition import Condition, track_conditions
 from trimtab.sidecar.decision.decide import make_decision, record_execution
@@ -33,7 +34,7 @@ from trimtab.sidecar.measurement.commit_interval import CommitInterval, extend_w
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
-from trimtab.sidecar.measurement.member_names import name_observed_members
+from trimtab.sidecar.measurement.member_names import name_observed_members, number_observed_members
 from trimtab.sidecar.measurement.observation import (
     GroupState,
     Observation,
@@ -85,7 +86,7 @@ class ControlLoop:
         self._plan_known = False
         self._was_leader = False
         self._handover_tracker = HandoverTracker(clock.wall())
-        self._plan_tracker = PlanTracker()
+        self._plan_tracker = PlanTracker(self._policy.consumers_per_replica)
         self._carrier_status: CarrierStatus | None = None
         self._conditions: tuple[Condition, ...] = ()
         self._forecaster = _build_forecaster(settings)
@@ -170,7 +171,7 @@ class ControlLoop:
     def _stand_by(self, measurement: GroupMeasurement, started_at: float) -> ScalingDecision:
         # measured all the same: after a takeover the windows of write rates are full
         self._plan_known = False  # the leader may publish another plan
-        self._plan_tracker = PlanTracker()
+        self._plan_tracker = PlanTracker(self._policy.consumers_per_replica)
         carrier = self._collaborators.plan_carrier
         self._carrier_status = None if carrier is None else carrier.stand_by()
         leader = self._collaborators.leadership.get_leader()
@@ -224,6 +225,7 @@ class ControlLoop:
         if self._policy.advisory:
             return  # it does not know when a member's process started
         joined = {member.instance for member in observation.group.members}
+        joined |= set(map(get_replica, joined))  # by its first consumer, where a replica has several
         self._startup_times = self._startup_times.add_replicas(observation.replicas or (), joined, now)
 
     def _load_plan(self) -> tuple[str, ...]:
@@ -285,10 +287,11 @@ class ControlLoop:
 
     def _name_members(self, group: ObservedGroup) -> ObservedGroup:
         """Return the group with its replicas' names, if its members do not tell them."""
+        per_replica = self._settings.consumers_per_replica
         if not self._settings.lead and group.assignor is None:
-            return group
+            return group if per_replica == 1 else number_observed_members(group)
         addresses = self._collaborators.read_target_status().replicas_by_address  # as of the last list
-        return name_observed_members(group, addresses)
+        return name_observed_members(group, addresses, per_replica)
 
     def _list_replicas(self, group: ObservedGroup, errors: list[str]) -> tuple[ReplicaInstance, ...] | None:
         if self._policy.advisory:  # without a target each member counts as a replica

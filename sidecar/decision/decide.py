@@ -245,7 +245,7 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
         return None
     names = " and ".join(drained)
     why = f"{names} {'owns' if len(drained) == 1 else 'own'} nothing, the group is stable"
-    if not model.members.keys() & drained:
+    if model.members.keys().isdisjoint(model.list_consumers(drained)):
         why = f"{names} {'is' if len(drained) == 1 else 'are'} not in the group and no longer needed"
     if shared:
         why = f"{names} can stop: they finish their messages, or the broker redelivers them"
@@ -253,12 +253,10 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
 
 
 def _forget_stopped_replicas(context: DecisionContext) -> DecisionStep | None:
-    # A replica that died stays a member, and an owner, until its session times out.
-    known = {*context.model.running, *(r.instance for r in context.observation.group.members)}
-    gone = tuple(n for n in context.plan.draining if n not in known)
+    gone = context.model.list_stopped_replicas()
     if not gone:
         return None
-    left = tuple(n for n in context.plan.draining if n in known)
+    left = tuple(n for n in context.plan.draining if n not in gone)
     reason = f"{' and '.join(gone)} stopped"
     return DecisionStep(ScalingAction.ADOPT, (reason,), context.amend_plan(reason, draining=left))
 
@@ -368,7 +366,7 @@ def _continue_restart(context: DecisionContext) -> DecisionStep | None:
             return scale_down(context)
         step = DecisionStep(ScalingAction.SURGE, (f"one extra replica to replace {old[0]}",), start_count=1)
         return _back_off(context, f"restart of {old[0]} waits") or step
-    absent = tuple(n for n in model.active if n not in model.members and n not in old)
+    absent = tuple(n for n in model.unjoined if n not in old)
     waits = f"{absent[0]} has not joined yet" if absent else model.explain_instability()
     if waits is not None:
         return hold(f"restart of {old[0]} waits", waits)

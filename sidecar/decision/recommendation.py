@@ -125,24 +125,24 @@ def _recommend(model: GroupModel) -> int | None:
         return None
     if model.sized is None:
         return _count_required_replicas(model, 1.0)
-    return _count_consumers(model, model.sized)
+    return _count_replicas(model, model.sized)
 
 
 def _count_required_replicas(model: GroupModel, share: float) -> int:
     """Return the replicas required if filled to `share` of the headroom."""
     if not model.is_share_group:
-        return _count_consumers(model, model.size_active(share))
+        return _count_replicas(model, model.size_active(share))
     room = model.policy.placement.capacity * min(1.0, model.policy.placement.headroom * share)
-    return max(1, math.ceil(model.compute_total_rate() / room - REPLICA_EPSILON))
+    return model.count_replicas(max(1, math.ceil(model.compute_total_rate() / room - REPLICA_EPSILON)))
 
 
-def _count_consumers(model: GroupModel, sized: PlacementPlan) -> int:
-    if sized.assignment.keys() <= set(model.active):
-        return sized.consumers
+def _count_replicas(model: GroupModel, sized: PlacementPlan) -> int:
+    active = model.list_consumers(model.active)
+    if sized.assignment.keys() <= set(active):
+        return model.count_replicas(sized.consumers)
     # Beside added consumers, one too small or with too few topics stays, and counts, although it is empty.
-    return sized.consumers + sum(
-        not sized.assignment[name] and model.is_limited(name) for name in model.active
-    )
+    idle = sum(not sized.assignment[name] and model.is_limited(name) for name in active)
+    return model.count_replicas(sized.consumers + idle)
 
 
 def _apply_tolerance(

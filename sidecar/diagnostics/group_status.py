@@ -16,6 +16,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.replica_names import get_replica
 from trimtab.common.units import format_age
 from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.leadership.group_ownership import compute_silence_timeout
@@ -183,12 +184,13 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
 
 
 def _list_consumers(snapshot: LiveGroupSnapshot, current: DecisionRecord | None) -> Iterable[ConsumerStatus]:
-    draining = frozenset[str]() if snapshot.plan is None else frozenset(snapshot.plan.draining)
+    plan = snapshot.plan
     owned: dict[str, frozenset[TopicPartition]] = {}
     for member in snapshot.group.members:
         name = member.instance or member.id
         owned[name] = owned.get(name, frozenset()) | member.owned_partitions
-    for name in sorted(owned.keys() | (_list_expected(snapshot, current) - draining)):
+    expected = {n for n in _list_expected(snapshot, current) if plan is None or not plan.drains(n)}
+    for name in sorted(owned.keys() | expected):
         capacity = _get_capacity(snapshot, name)
         if name not in owned:
             yield ConsumerStatus(name, ConsumerState.DEAD, _sum_load((), snapshot), capacity, None)
@@ -197,7 +199,7 @@ def _list_consumers(snapshot: LiveGroupSnapshot, current: DecisionRecord | None)
             load = _sum_load(snapshot.write_rates, snapshot).divide_by(len(owned))
         else:
             load = _sum_load(owned[name], snapshot)
-        state = ConsumerState.DRAINING if name in draining else ConsumerState.RUNNING
+        state = ConsumerState.DRAINING if plan is not None and plan.drains(name) else ConsumerState.RUNNING
         fill = None if capacity is None or load.required_rate is None else load.required_rate / capacity
         yield ConsumerStatus(name, state, load, capacity, fill)
 
@@ -209,7 +211,8 @@ def _list_expected(snapshot: LiveGroupSnapshot, current: DecisionRecord | None) 
     if current is not None:
         recent = snapshot.decisions[-RECENT_DECISION_COUNT:]
         removed = {name for r in recent for name in (*r.draining, *r.replicas_to_stop)}
-        expected |= current.partitions_by_instance.keys() - removed
+        owners = current.partitions_by_instance
+        expected |= {name for name in owners if removed.isdisjoint((name, get_replica(name)))}
     return expected
 
 

@@ -210,7 +210,7 @@ class GroupMonitor:
         if group.state is not GroupState.UNKNOWN:
             self._assignor = group.assignor
         if self._settings.lead:
-            group = name_observed_members(group, {})
+            group = name_observed_members(group, {}, self._settings.consumers_per_replica)
         return group, errors
 
     def measure(self) -> GroupMeasurement:

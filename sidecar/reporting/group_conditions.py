@@ -20,6 +20,7 @@ from trimtab.sidecar.decision.external_scaling import explain_external_pause, ex
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model, exceeds
 from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.load_rules import UNSTEERED
+from trimtab.sidecar.decision.running_replicas import describe_crowded_replica
 from trimtab.sidecar.measurement.freshness import estimate_freshness
 from trimtab.sidecar.measurement.halts import describe_halts
 from trimtab.sidecar.measurement.observation import Observation, explain_unknown_state
@@ -178,7 +179,7 @@ def _find_overload(facts: GroupFacts) -> FoundCondition:
     if not exceeds(fill, 1.0):
         return None
     model = facts.model
-    fullest = max(model.members, key=lambda name: model.loads[name] / model.capacity_of(name), default="")
+    fullest = max(model.members, key=model.compute_fill, default="")
     named = (
         f"the fullest consumer, {fullest},"
         if fullest and not model.is_share_group
@@ -325,14 +326,17 @@ def _find_foreign_members(facts: GroupFacts) -> FoundCondition:
     if not foreign:
         return None
     own = "owns partitions and is" if len(foreign) == 1 else "own partitions and are"
-    remedy = "stop that client, give it another group, or set instance names that the target knows"
+    observation, replica = facts.observation, facts.policy.consumers_per_replica
+    crowded = describe_crowded_replica(observation.group.members, observation.target_status, replica)
+    remedy = crowded or "stop that client, give it another group, or set instance names that the target knows"
     return "NotOfTarget", f"{_list_names(foreign)} {own} not of the replicas", remedy
 
 
 def _list_foreign(facts: GroupFacts) -> list[str]:
     model, target = facts.model, facts.model.plan.target
     # those of the plan, of earlier owners and of a target that is empty are our own, on their way out
-    own = {*model.running, *model.last_owners.values(), *(() if target is None else target.consumers)}
+    planned = () if target is None else target.consumers
+    own = {*model.running, *model.members, *model.last_owners.values(), *planned}
     if facts.policy.advisory or model.is_share_group or not model.running:
         return []
     members = facts.observation.group.members

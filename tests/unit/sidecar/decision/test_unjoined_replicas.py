@@ -18,7 +18,9 @@ from trimtab.sidecar.measurement.observation import (
     ObservedGroup,
     ObservedMember,
     ReplicaInstance,
+    TargetStatus,
 )
+from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions
 
 NOW = 10_000.0
 POLICY = build_policy(
@@ -30,7 +32,7 @@ POLICY = build_policy(
     cooldown=30,
     startup_timeout=120,
 )
-LONG, YOUNG = 150.0, 20.0  # seconds since the start
+LONG, YOUNG = (150.0, 20.0)  # seconds since the start
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(8))
 
 
@@ -92,6 +94,39 @@ def test_members_under_other_names_read_as_well() -> None:
     seen = observe(3, 3, LONG)
     members = tuple(replace(m, instance=f"other-{m.instance}") for m in seen.group.members)
     assert decide(replace(seen, group=replace(seen.group, members=members))).action is ScalingAction.SCALE_UP
+
+
+@pytest.mark.parametrize(("several", "told"), [(1, True), (2, False)])
+def test_a_replica_of_more_consumers_than_set_is_named(*, several: int, told: bool) -> None:
+    """Otherwise its members would be nobody's, and hold up each scale-down."""
+    members = tuple(
+        ObservedMember(f"id-{n}", f"consumer-{n}", frozenset(PARTITIONS[n::4]), host=f"10.0.0.{n % 2}")
+        for n in range(4)
+    )
+    seen = replace(
+        observe(2, 2, LONG, written=1.0, backlog=0.0),
+        group=ObservedGroup(GroupState.STABLE, members),
+        target_status=TargetStatus(replicas_by_address={"10.0.0.0": "a", "10.0.0.1": "b"}),
+    )
+    policy = replace(POLICY, consumers_per_replica=several)
+    decision = make_decision(seen, policy, DecisionMemory(), NOW, "g")[0]
+    hint = "consumer-0 owns partitions and is not ours; a runs 2 consumers: set consumers-per-replica to 2"
+    assert (hint in decision.reasons) is told
+
+
+def test_a_replica_has_joined_once_all_its_consumers_have() -> None:
+    """Those that have started two consumers and show one are not waited for beyond the startup timeout."""
+    seen = observe(2, 2, YOUNG, backlog=0.0)
+    members = (
+        *(replace(m, instance=f"{m.instance}/1") for m in seen.group.members),
+        ObservedMember("3", "a/2"),
+    )
+    policy = replace(POLICY, consumers_per_replica=2)
+    seen = replace(seen, group=replace(seen.group, members=members))
+    decision = make_decision(seen, policy, DecisionMemory(), NOW, "g")[0]
+    assert (decision.metrics.running_replicas, decision.metrics.joined_replicas) == (2, 1)
+    facts = GroupFacts(seen, policy, decision, DecisionMemory(), NOW + LONG)
+    assert "b has not joined within 120 s" in {one.message for one in find_conditions(facts)}
 
 
 def test_the_first_replicas_start_for_a_backlog() -> None:
