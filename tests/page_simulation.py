@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation import SimulationSetup, run_simulation
+from trimtab.assignor.analysis.simulation import SimulationSetup, parse_contender, run_simulation
 from trimtab.assignor.analysis.simulation.contenders import BacklogReader, SimulatedDecision
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import TopicPartition
@@ -49,10 +49,6 @@ def make_stream(capacity: float, partitions: int = 24, ticks: int = 138) -> Writ
 
 class _ObservedSidecar:
     """The sidecar in the closed loop, as a source of decisions that keeps each report."""
-
-    name = "steady"
-    packs_by_capacity = True
-    eager = False
 
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings
@@ -131,7 +127,7 @@ def simulate_reports(settings: SidecarSettings) -> list[IterationReport]:
         capacity=placement.capacity, headroom=placement.headroom, tick=TICK_S, pause=PAUSE_S,
         late=settings.backlog_grace,
     )  # fmt: skip
-    run_simulation(source, make_stream(placement.capacity), setup)
+    run_simulation(parse_contender("steady"), make_stream(placement.capacity), setup, source.iter_decisions)
     return source.reports
 
 

@@ -7,14 +7,12 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.analysis.simulation import (
-    PairComparison,
     RunSummary,
     SettingCandidate,
     SettingRecommendation,
     SimulationRun,
     SimulationSetup,
     average_summaries,
-    compare_pair,
     parse_contender,
     recommend_setting,
     summarize_runs,
@@ -23,7 +21,6 @@ from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.simulate.worker_pool import SimulationJob
 
-DEFAULT_BASELINES: Final = ("mwf", "mbf", "mbfp")  # of the paper
 MIN_LATE_LIMITS: Final = 10  # multiples of the late limit: in a shorter stream little can be late
 
 
@@ -45,7 +42,6 @@ class SimulationFindings:
     runs: Sequence[Mapping[str, SimulationRun]]
     summaries: Sequence[Mapping[str, RunSummary]]
     mean_summaries: Mapping[str, RunSummary]
-    comparisons: Sequence[PairComparison]
     candidates: Sequence[SettingCandidate]
     recommendation: SettingRecommendation | None
     no_recommendation_reason: str  # "" with a recommendation
@@ -61,7 +57,6 @@ def build_findings(
     streams: Sequence[WriteRateStream],
     setup: SimulationSetup,
     results: Mapping[SimulationJob, SimulationRun],
-    against: Sequence[str],
     limit: float,
 ) -> SimulationFindings:
     """Build findings: runs at the setup's headroom are compared, all are candidates."""
@@ -81,8 +76,6 @@ def build_findings(
             for name in at[0]
             if parse_contender(name).is_trimtab_setting
         ]
-    baselines = [n for n in against or (DEFAULT_BASELINES if len(streams) > 1 else ()) if n in means]
-    packers = [n for n in means if single[0][n].cbs_percent is not None]
     reason = _explain_no_recommendation(streams, setup, candidates)
     return SimulationFindings(
         title=title,
@@ -91,7 +84,6 @@ def build_findings(
         runs=[_select_runs(results, n, setup.headroom) for n in range(len(streams))],
         summaries=single,
         mean_summaries=means,
-        comparisons=[compare_pair(n, other, single) for n in packers for other in baselines if n != other],
         candidates=candidates,
         recommendation=None if reason else recommend_setting(candidates, limit),
         no_recommendation_reason=reason,

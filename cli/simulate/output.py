@@ -54,8 +54,6 @@ def print_findings(
         console.print(_summary_table(findings, shown))
     if any(s.cbs_percent is None for s in findings.mean_summaries.values()):
         console.print(f"{NO_VALUE}: does not pack by capacity, so that its bins cannot be compared")
-    if findings.comparisons:
-        console.print(_comparison_table(findings))
     for line in format_recommendation(findings, capacity, headrooms_tried=headrooms_tried):
         print_line(line)
     print_line(f"RESULT {json.dumps(_build_result(findings))}")
@@ -130,17 +128,6 @@ def _summary_table(findings: SimulationFindings, shown: tuple[tuple[str, str, in
     return table
 
 
-def _comparison_table(findings: SimulationFindings) -> Table:
-    streams = len(findings.streams)
-    table = Table("heuristic", "against")
-    for title in ("R ÷ its R", "CBS no higher in", "better in"):
-        table.add_column(title, justify="right")
-    for d in findings.comparisons:
-        counts = (NO_VALUE if n is None else f"{n} of {streams}" for n in (d.cbs_no_higher, d.better_streams))
-        table.add_row(d.name, d.baseline, format_figure(d.r_ratio, 3), *counts)
-    return table
-
-
 def _round_figures(summary: RunSummary) -> dict[str, float | None]:
     return {
         name: None if value is None else round(value, JSON_DECIMALS)
@@ -157,16 +144,6 @@ def _build_result(findings: SimulationFindings) -> dict[str, Any]:
         "streams": len(findings.streams),
         "notes": list(findings.notes),
         "heuristics": {name: _round_figures(s) for name, s in findings.mean_summaries.items()},
-        "against": [
-            {
-                "heuristic": d.name,
-                "against": d.baseline,
-                "r_ratio": None if d.r_ratio is None else round(d.r_ratio, JSON_DECIMALS),
-                "cbs_no_higher": d.cbs_no_higher,
-                "better": d.better_streams,
-            }
-            for d in findings.comparisons
-        ],
         "recommended": advised
         and {"heuristic": advised.name, "headroom": advised.headroom, **_round_figures(advised.summary)},
     }

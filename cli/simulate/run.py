@@ -22,7 +22,7 @@ from trimtab.cli.simulate.findings import SimulationFindings, build_findings, ho
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions, TraceHalf
 from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
-from trimtab.cli.simulate.trace_source import check_trace, describe_windows, is_keyed, load_trace
+from trimtab.cli.simulate.trace_source import check_trace, describe_windows, load_trace
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_seconds
@@ -41,12 +41,11 @@ _DURATIONS: Final = {"tick": "tick", "pause": "pause", "late": "late", "threshol
 def simulate(options: SimulateOptions) -> None:
     """Simulate, print the findings, write the report.
 
-    Raises SettingError, InvalidStreamError, MissingExtraError.
+    Raises SettingError, InvalidStreamError.
     """
     _reject_useless_options(options)
     setup = _build_setup(options)
-    against = split_names(options.against)
-    names = _list_contenders(options, against)
+    names = _list_contenders(options)
     source = _load_source(options, setup)
     live = _build_live_settings(options, setup, names, source.streams[0])
     write_report = _prepare_report(options.html, options.capacity)
@@ -57,7 +56,7 @@ def simulate(options: SimulateOptions) -> None:
         streams: Sequence[WriteRateStream], headrooms: Mapping[str, Sequence[float]]
     ) -> SimulationFindings:
         runs = _run_with_progress(headrooms, streams, setup, live, options)
-        return build_findings(title, streams, setup, runs, against, options.late_limit)
+        return build_findings(title, streams, setup, runs, options.late_limit)
 
     if source.tuning is None:
         findings = find(source.streams, _list_headrooms(names, setup, tried=options.recommend))
@@ -83,7 +82,7 @@ class _Source(NamedTuple):
 def _load_source(options: SimulateOptions, setup: SimulationSetup) -> _Source:
     if options.trace is None:
         return _Source(load_streams(options, setup.capacity))
-    trace = load_trace(options, setup)
+    trace = load_trace(options.trace, options, setup.tick)
     streams = trace.of_half(options.half)
     held_out = options.recommend and options.half is TraceHalf.SECOND
     notes = (*trace.notes, describe_windows(streams, options.half, tuned=held_out))
@@ -123,14 +122,14 @@ def _reject_options_of_other_sources(options: SimulateOptions) -> None:
     generated = set(GENERATOR_OPTIONS)
     if options.trace is not None:
         check_trace(options.trace)
-        generated -= {"ticks"} | ({"partitions"} if is_keyed(options.trace) else set[str]())
+        generated.remove("ticks")
     given = [f"--{name}" for name in GENERATOR_OPTIONS if name in options.given and name in generated]
     if given and (options.stream is not None or options.trace is not None):
         measured = "--stream" if options.stream is not None else f"--trace {options.trace}"
         raise SettingError(f"only a generated stream has {', '.join(given)}; leave out {measured}")
     given = [f"--{name}" for name in TRACE_OPTIONS if name in options.given]
     if given and options.trace is None:
-        raise SettingError(f"only a trace has {', '.join(given)}; add --trace NAME")
+        raise SettingError(f"only a trace has {', '.join(given)}; add --trace FILE.csv")
 
 
 def is_live(options: SimulateOptions) -> bool:
@@ -179,19 +178,18 @@ def _build_setup(options: SimulateOptions) -> SimulationSetup:
     return SimulationSetup(capacity=capacity, headroom=headroom, **seconds)
 
 
-def _list_contenders(options: SimulateOptions, against: Sequence[str]) -> list[str]:
+def _list_contenders(options: SimulateOptions) -> list[str]:
     requested = split_names([*(options.heuristic or ()), *(options.more or ())])
-    baselines = parse_contenders(against) if against else ()  # () would mean all
-    contenders = (*parse_contenders(requested), *baselines)
+    contenders = parse_contenders(requested)
     if is_live(options):
         uncounted = [c for c in contenders if c.eager and not c.autoscaled]
-        named = [c.name for c in uncounted if c.name in (*requested, *against)]
+        named = [c.name for c in uncounted if c.name in requested]
         if named:
             raise SettingError(
                 f"{named[0]} decides no number of consumers: no closed loop; use keda:{named[0]}"
             )
         contenders = tuple(c for c in contenders if c not in uncounted)
-    return list(dict.fromkeys(one.name for one in contenders))
+    return [one.name for one in contenders]
 
 
 def _prepare_report(file: Path | None, capacity: str | None) -> Callable[[SimulationFindings], None]:
