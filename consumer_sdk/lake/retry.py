@@ -37,7 +37,7 @@ class RetryBackoff:
     """Retry state of one batch; set `cancelled` to end its waits and retries.
 
     `urgent` is set when somebody waits for the batch. Errors that are retried are raised `patience_s` after
-    the first one since the last success.
+    the first one since the last success. One thread retries; others read `failing_since`.
     """
 
     rng: random.Random

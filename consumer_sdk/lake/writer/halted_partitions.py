@@ -100,7 +100,7 @@ class HaltedPartitions:
             self._news.update(dict.fromkeys((*halt.partitions, *partitions), str(error)))
         halt.error, halt.retry_at, halt.failures = error, now + delay, halt.failures + 1
         halt.partitions.update(partitions)
-        halt.ends.update((p, max(end, halt.ends.get(p, 0))) for p, end in (ends or {}).items())
+        halt.ends.update((p, max(end, halt.ends.get(p, end))) for p, end in (ends or {}).items())
         self._export()
 
     def join_table(self, table: str, partitions: Collection[TopicPartition]) -> None:
@@ -187,7 +187,7 @@ def _describe_reason(error: TrimtabError) -> str:
 
 
 def _log_halt(table: str, error: TrimtabError, delay: float, *, is_first: bool) -> None:
-    state = "halted, other tables are written on" if is_first else "still halted, for another reason"
+    state = "halted, which touches no other table" if is_first else "still halted, for another reason"
     # the code that raised it is known unless nobody expected the error
     details = error if isinstance(error, TableWriteError) else None
     log.error("%s %s: %s; tried again in %.0f s", table, state, error, delay, exc_info=details)

@@ -161,7 +161,8 @@ class LakeWriter:
 
         Such as TableSchemaMismatchError, TransformError, SettingError of a table's partition rule,
         CommittedOffsetsLostError, TableAccessError, TableNameCollisionError, OffsetRegressionError,
-        OffsetsExpiredError; TableWriteError for an error that has no name.
+        OffsetsExpiredError; LakeUnavailableError and SchemaRegistryUnavailableError of an outage;
+        TableWriteError for an error that has no name.
         """
         self._halted.raise_first_error()
 
