@@ -55,13 +55,15 @@ class JsonDecoder:
     """Decodes JSON objects; `schema` is pyarrow's.
 
     `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's. `nulls_outside`:
-    paths of columns in which a value out of range of its type is null. Years are limited by `value_ranges`.
+    paths of columns in which a value out of range of its type is null, `spared` of those in which any value
+    is that the type does not take. Years are limited by `value_ranges`.
     """
 
     schema: Any
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
     dates_are_numbers: bool = False
     nulls_outside: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
 
     def decode_batch(self, records: Records) -> DecodedRecords:
         """Return the rows and the dead letters. Raises BatchTooLargeError."""
@@ -84,6 +86,7 @@ class JsonDecoder:
             schema=pa.schema([(_PAYLOAD, pa.struct(list(self.schema)))]),
             timestamp_rules=prefix_rules(self.timestamp_rules, _PAYLOAD),
             nulls_outside=frozenset(f"{_PAYLOAD}.{path}" for path in self.nulls_outside),
+            spared=frozenset(f"{_PAYLOAD}.{path}" for path in self.spared),
         )
         structs, reasons = _read_objects(inside, values)
         rows = structs.flatten()[0]
@@ -98,6 +101,7 @@ def _read_objects(decoder: JsonDecoder, values: Array) -> tuple[Array, dict[int,
         decoder.timestamp_rules,
         dates_are_numbers=decoder.dates_are_numbers,
         nulls_outside=decoder.nulls_outside,
+        spared=decoder.spared,
         most_bytes=MAX_COLUMN_BYTES,
     )
     if len(structs) < len(values):
