@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
-EXTRAS := lake,plot,aiokafka,registry,kubernetes,keda,racks
+EXTRAS := lake,plot,aiokafka,registry,kubernetes,keda,racks,traces
 
 # uv installs in a third of pip's time and shows sizes and progress; pip is the fallback, for example
 # where only pip is configured with the address of a mirror. Both check the hashes of constraints.txt;

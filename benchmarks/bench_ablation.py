@@ -17,7 +17,6 @@ from itertools import product
 
 import numpy as np
 from harness import result
-from public_traces import list_trace_names, load_windows
 from rich.console import Console
 from rich.table import Table
 
@@ -26,6 +25,8 @@ from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.heuristics.steady.pack import pack_steady
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS
+from trimtab.cli.simulate.trace_files import list_trace_names
+from trimtab.cli.simulate.trace_source import load_windows
 
 CAPACITY = 100.0
 FIRST_SEED = 1000  # seeds that were not used for tuning

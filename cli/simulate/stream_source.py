@@ -19,6 +19,7 @@ from trimtab.assignor.analysis.streams.generators import (
 from trimtab.assignor.analysis.streams.stream import MAX_BYTES_PER_S, WriteRateStream, parse_stream
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions
+from trimtab.cli.simulate.trace_source import is_packaged
 from trimtab.common.errors import InvalidStreamError, SettingError
 from trimtab.common.units import parse_rate
 
@@ -34,7 +35,7 @@ def describe_source(options: SimulateOptions) -> str:
     if options.stream is not None:
         return f"stream {'from standard input' if options.stream == STDIN_PATH else options.stream.name}"
     if options.trace is not None:
-        return f"trace {options.trace.name}"
+        return f"trace {Path(options.trace).name}"
     if options.random_walk is not None:
         start = "" if options.initial is InitialRate.RANDOM else f" from {options.initial} %"
         return f"random walk, δ = {options.random_walk:g} %{start}"
@@ -57,7 +58,7 @@ def parse_capacity(options: SimulateOptions) -> float:
     if len(given) != 1:
         problem = f"{' and '.join(given)} are given" if given else "no stream is given"
         raise SettingError(
-            f"{problem}; choose one source: --stream FILE, --trace FILE, --random-walk δ, --zipf, "
+            f"{problem}; choose one source: --stream FILE, --trace NAME, --random-walk δ, --zipf, "
             "--flash-crowd or --oversize"
         )
     if options.capacity is None and (flag := _measured_source(options)):
@@ -77,7 +78,7 @@ def _measured_source(options: SimulateOptions) -> str | None:
     """Return the option that gives rates in bytes/s; None if they are percentages of a consumer."""
     if options.stream is not None:
         return "--stream"
-    return "--trace" if options.trace is not None else None
+    return "--trace" if options.trace is not None and not is_packaged(options.trace) else None
 
 
 def load_streams(options: SimulateOptions, capacity: float) -> list[WriteRateStream]:

@@ -19,6 +19,7 @@ class PartitionLoad:
     backlog_records: Count | None = None
     required_bytes_per_s: Figure | None = None  # write rate plus the partition's share of catching up
     stddev_bytes_per_s: Figure | None = None  # of the write rate between decisions
+    error_bytes_per_s: Figure | None = None  # standard error of the write rate: sizes are estimated
 
     @property
     def weight(self) -> float | None:

@@ -212,4 +212,5 @@ def model_baseline(baseline: GroupBaseline, policy: AutoscalingPolicy) -> GroupM
     )
     plan = baseline.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
     # a hypothetical placement ignores a drain in progress
+    policy = replace(policy, consumers_per_replica=1)
     return build_group_model(observation, policy, replace(plan, draining=()))

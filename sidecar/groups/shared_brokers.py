@@ -6,7 +6,8 @@
    `LATE_AFTER_S` for coordinators; one that answers later, or did in the last round, delays only its groups.
 3. Slow leaders delay only the groups that read from them: each group waits for its own partitions.
 4. While the metadata cannot be read, the last known one is used.
-5. Record sizes are sampled between rounds, some partitions of each topic in turn.
+5. The logs of the last round's topics are measured at the beginning of a round; no group waits longer than
+   `SIZES_LATE_AFTER_S` for it. Records are sampled between rounds, some partitions of each topic in turn.
 """
 
 import logging
@@ -25,14 +26,17 @@ from trimtab.sidecar.groups.round_readings import ReadyCallback, RoundReadings
 from trimtab.sidecar.kafka.broker_client import GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterClient, ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.kafka.group_batches import GroupBatchClient, GroupReading, report_failure
+from trimtab.sidecar.kafka.partition_logs import OpenProducer
 from trimtab.sidecar.kafka.record_sampler import MAX_SAMPLED_PARTITIONS, RecordSampler
 from trimtab.sidecar.measurement.observation import ObservedGroup, ReplicaRacks
+from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")
 
 LATE_AFTER_S: Final = 1.0
 MAX_READS_UNDER_WAY: Final = 8  # each ends by its timeouts; of several rounds if brokers are slow
+SIZES_LATE_AFTER_S: Final = 0.2
 SAMPLED_PER_TOPIC: Final = 2  # partitions in one pass over all topics
 
 
@@ -44,7 +48,8 @@ class SharedBrokers:
         self._timeout = settings.timeout
         self.cluster = ClusterClient(settings.client_config, settings.timeout, clock)
         self.batches = GroupBatchClient(settings, clock, self.cluster.intern)
-        self.sampler = SharedSampler(RecordSampler(settings.client_config), clock)
+        self.sampler = SharedSampler(RecordSampler(settings, clock), clock)
+        self._last_round: RoundReadings | None = None
         self._metadata = ClusterMetadata({})
         self._metadata_thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-metadata")
         self._fetching: Future[ClusterMetadata] | None = None
@@ -60,6 +65,10 @@ class SharedBrokers:
         if not readings.metadata.leaders:
             on_ready(readings, tuple(topics_of))
             return readings
+        if self._last_round is not None:
+            topics = self._last_round.list_requested_topics()
+            self.sampler.request_log_sizes(readings.metadata.select_leaders(topics))
+        self._last_round = readings
         arrival = _Arrival(readings, topics_of, on_ready)
         self._readers.submit(self._read_groups, tuple(topics_of), arrival)
         self._late = arrival.wait(self._late, LATE_AFTER_S)
@@ -150,23 +159,51 @@ class _Arrival:
 
 
 class SharedSampler:
-    """Samples record sizes for all groups; each takes those that are new to it, under a lock."""
+    """Samples records for all groups; each takes the batches that are new to it, under a lock."""
 
     def __init__(self, sampler: RecordSampler, clock: Clock) -> None:
         self._sampler = sampler
         self._clock = clock
-        self._sizes: dict[str, tuple[int, dict[TopicPartition, Sequence[int]]]] = {}  # by topic, numbered
+        self._measuring = ThreadPoolExecutor(1, thread_name_prefix="trimtab-log-sizes")
+        self._log_sizes: Future[PartitionOffsets] | None = None  # of this round
+        # By topic and partition, numbered.
+        self._batches: dict[str, dict[TopicPartition, tuple[int, Sequence[SampledBatch]]]] = {}
         self._number = 0
         self._lock = Lock()  # of both
         self._pass = 0
         self.denied_topics: frozenset[str] = frozenset()
+
+    @property
+    def transactional(self) -> Collection[TopicPartition]:
+        """Partitions in which a transaction was seen."""
+        return frozenset(self._sampler.transactional)
+
+    def request_log_sizes(self, leaders: Mapping[TopicPartition, int]) -> None:
+        """Ask for the sizes of these logs, unless the last request is still under way."""
+        if self._log_sizes is None or self._log_sizes.done():
+            now = self._clock.monotonic()
+            self._log_sizes = self._measuring.submit(self._sampler.fetch_log_sizes, leaders, now)
+
+    def collect_log_sizes(self, leaders: Mapping[TopicPartition, int]) -> PartitionOffsets:
+        """Return the sizes of these logs that have arrived."""
+        if self._log_sizes is None:
+            return PartitionOffsets({})
+        try:
+            found = self._log_sizes.result(SIZES_LATE_AFTER_S)
+        except FutureTimeout:
+            return PartitionOffsets({})
+        return PartitionOffsets({p: found.values[p] for p in leaders if p in found.values}, found.errors)
+
+    def find_producer(self, partition: TopicPartition, offset: int) -> OpenProducer | None:
+        """Return the producer whose open transaction begins at this offset; None if no broker tells it."""
+        return self._sampler.find_producer(partition, offset)
 
     def sample_topics(self, readings: RoundReadings, until: float) -> None:
         """Sample partitions of the round's topics that are due, until this monotonic time."""
         self._pass += 1
         with self._lock:  # deleted topics are forgotten
             asked = readings.list_requested_topics()
-            self._sizes = {topic: self._sizes[topic] for topic in asked if topic in self._sizes}
+            self._batches = {topic: self._batches[topic] for topic in asked if topic in self._batches}
         chosen = [
             partition
             for topic in asked
@@ -178,30 +215,27 @@ class SharedSampler:
         for _ in range(0, len(ends), MAX_SAMPLED_PARTITIONS):
             if self._clock.monotonic() >= until:
                 return
-            sizes = self._sampler.sample_record_sizes(ends, begins, self._clock.monotonic())
+            leaders = readings.metadata.leaders
+            batches = self._sampler.sample_batches(ends, begins, leaders, self._clock.monotonic())
             self.denied_topics = self.denied_topics | self._sampler.denied_topics
-            if not sizes:
+            if not batches:
                 return
             with self._lock:
                 self._number += 1
-                for partition, found in sizes.items():
-                    known = self._sizes.get(partition.topic, (0, {}))[1]
-                    self._sizes[partition.topic] = (self._number, {**known, partition: found})
+                for partition, found in batches.items():
+                    self._batches.setdefault(partition.topic, {})[partition] = (self._number, found)
 
-    def take_sizes(
+    def take_batches(
         self, topics: Iterable[str], after: int
-    ) -> tuple[int, Mapping[TopicPartition, Sequence[int]]]:
-        """Return the number of the newest sample, and the topics' sizes sampled after that number."""
-        taken: dict[TopicPartition, Sequence[int]] = {}
+    ) -> tuple[int, Mapping[TopicPartition, Sequence[SampledBatch]]]:
+        """Return the number of the newest sample, and the topics' batches sampled after that number."""
         with self._lock:
-            for topic in topics:
-                number, sizes = self._sizes.get(topic, (0, {}))
-                if number > after:
-                    taken.update(sizes)
-            return self._number, taken
+            numbered = [item for topic in topics for item in self._batches.get(topic, {}).items()]
+            return self._number, {p: batches for p, (number, batches) in numbered if number > after}
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        self._measuring.shutdown(wait=False, cancel_futures=True)
         self._sampler.close()
 
 
@@ -276,22 +310,40 @@ class GroupBrokersView:
 
 
 class GroupSamplerView:
-    """The shared sampler as that of one group (`SizeSampler`)."""
+    """The shared sampler as that of one group (`LogSampler`)."""
 
     def __init__(self, shared: SharedSampler) -> None:
         self._shared = shared
         self._taken = 0  # number of the last sample taken
         self.denied_topics: frozenset[str] = frozenset()
 
-    def sample_record_sizes(
-        self, ends: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], now: float
-    ) -> Mapping[TopicPartition, Sequence[int]]:
-        """Return the sizes of these partitions' topics that are new to this group, in bytes."""
-        del begins, now
+    @property
+    def transactional(self) -> Collection[TopicPartition]:
+        """Partitions in which a transaction was seen."""
+        return self._shared.transactional
+
+    def fetch_log_sizes(self, leaders: Mapping[TopicPartition, int], now: float) -> PartitionOffsets:
+        """Return the bytes of these logs, as of this round, and errors."""
+        del now
+        return self._shared.collect_log_sizes(leaders)
+
+    def sample_batches(
+        self,
+        ends: Mapping[TopicPartition, int],
+        begins: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, int],
+        now: float,
+    ) -> Mapping[TopicPartition, Sequence[SampledBatch]]:
+        """Return the batches of these partitions' topics that are new to this group."""
+        del begins, leaders, now
         topics = {p.topic for p in ends}
         self.denied_topics = self._shared.denied_topics & topics
-        self._taken, sizes = self._shared.take_sizes(topics, self._taken)
-        return sizes
+        self._taken, batches = self._shared.take_batches(topics, self._taken)
+        return batches
+
+    def find_producer(self, partition: TopicPartition, offset: int) -> OpenProducer | None:
+        """Return the producer whose open transaction begins at this offset; None if no broker tells it."""
+        return self._shared.find_producer(partition, offset)
 
     def close(self) -> None:
         """Close nothing: the connection is the process's."""

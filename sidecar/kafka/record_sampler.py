@@ -1,93 +1,185 @@
-"""Samples sizes of the newest records with a consumer that neither joins a group nor commits."""
+"""Samples record batches with a consumer that neither joins a group nor commits.
 
+1. A sample is the batches of about 64 kB from an offset that is drawn from those written since the last one:
+   the newest records alone are not like the others.
+2. A batch's size on disk is in its header. What a reader gets of it is read by librdkafka, which knows all
+   codecs and skips aborted transactions and markers.
+3. A partition is sampled in its first iterations, then rarely: the relation of the two changes slowly.
+"""
+
+import math
+import random
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import methodcaller
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
+from kafka.errors import KafkaError
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import Clock
+from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
+from trimtab.sidecar.kafka.partition_logs import FETCHED_BYTES, OpenProducer, PartitionLogs, RecordBatch
+from trimtab.sidecar.measurement.record_sizes import SampledBatch
+from trimtab.sidecar.settings.settings import SidecarSettings
 
-RECORDS_PER_PARTITION: Final = 8
 MAX_SAMPLED_PARTITIONS: Final = 64  # per iteration: thousands of partitions are sampled in turn
 SAMPLE_TIMEOUT_S: Final = 0.5  # of an iteration, which must not wait for slow leaders
-RESAMPLE_INTERVAL_S: Final = 30.0  # record sizes change slowly
+LEARNING_SAMPLES: Final = 6
+RESAMPLE_INTERVAL_S: Final = 120.0
+UNMEASURED_INTERVAL_S: Final = 30.0  # of partitions whose logs may not be measured: samples tell their size
 FORGET_AFTER_S: Final = 3600.0  # partitions of deleted topics, which are asked for no more
+FIRST_SPAN: Final = 10_000  # offsets from which the first sample is drawn
+MAX_CONSUMED: Final = 1_000_000  # librdkafka's limit of one call
 SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"  # never joined, so it needs no ACL
 # Not `message.headers()`: a specialized call loses the error (`consumer_sdk.readable_headers`).
 _read_headers: Final[Any] = methodcaller("headers")
 
 
 class RecordSampler:
-    """Samples a few records of the least recently sampled partitions."""
+    """Samples batches of the least recently sampled partitions."""
 
-    def __init__(self, client: Mapping[str, Any]) -> None:
-        self._consumer = Consumer(
+    def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
+        self._client = settings.client_config
+        self._logs = PartitionLogs(settings, clock)
+        self._consumer: Consumer | None = None  # until something is sampled
+        self._sizes_asked_again_at = -math.inf
+        self._attempted_at: dict[TopicPartition, float] = {}
+        self._sampled_at: dict[TopicPartition, float] = {}
+        self._counts: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}  # at the last sample
+        self._random = random.Random()  # noqa: S311 - which records are sampled is no secret
+        self._resample_interval = UNMEASURED_INTERVAL_S
+        self.transactional: set[TopicPartition] = set()  # partitions in which a transaction was seen
+        self.denied_topics: frozenset[str] = frozenset()  # of the last sample
+
+    def fetch_log_sizes(self, leaders: Mapping[TopicPartition, int], now: float) -> PartitionOffsets:
+        """Return the bytes of each leader's replica, and errors; after an error nothing for a while."""
+        if now < self._sizes_asked_again_at:
+            return PartitionOffsets({})
+        found = self._logs.fetch_replica_sizes(leaders)
+        self._resample_interval = RESAMPLE_INTERVAL_S if found.values else UNMEASURED_INTERVAL_S
+        if not found.values and found.errors:
+            self._sizes_asked_again_at = now + UNMEASURED_INTERVAL_S
+        return found
+
+    def find_producer(self, partition: TopicPartition, offset: int) -> OpenProducer | None:
+        """Return the producer whose open transaction begins at this offset; None if no broker tells it."""
+        return self._logs.find_producer(partition, offset)
+
+    def sample_batches(
+        self,
+        ends: Mapping[TopicPartition, int],
+        begins: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, int],
+        now: float,
+    ) -> dict[TopicPartition, Sequence[SampledBatch]]:
+        """Return batches of partitions that are due."""
+        self._forget_old(now)
+        chosen = self._choose_due(ends, begins, leaders, now)
+        if not chosen:
+            return {}
+        # by attempt, not by success: else unresponsive partitions would starve the others
+        self._attempted_at.update(dict.fromkeys(chosen, now))
+        starts = {p: self._draw_start(begins[p], ends[p], self._ends.get(p)) for p in chosen}
+        try:
+            batches, self.denied_topics = self._logs.fetch_batches(starts, leaders)
+            read = _group_sizes_by_partition(self._read_records(batches))
+        except (KafkaException, KafkaError, OSError):
+            return {}  # sampled again in the next iteration
+        self.transactional |= {p for p, found in batches.items() if any(b.is_transactional for b in found)}
+        samples = {p: measure_batches(found, read.get(p, {})) for p, found in batches.items() if found}
+        self._record_samples({p: ends[p] for p, found in samples.items() if found}, now)
+        return {p: found for p, found in samples.items() if found}
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._logs.close()
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def _forget_old(self, now: float) -> None:
+        self._attempted_at = {p: at for p, at in self._attempted_at.items() if now - at < FORGET_AFTER_S}
+        for of_partition in (self._sampled_at, self._counts, self._ends):
+            for partition in of_partition.keys() - self._attempted_at.keys():
+                del of_partition[partition]
+        self.transactional &= self._attempted_at.keys()
+
+    def _choose_due(
+        self,
+        ends: Mapping[TopicPartition, int],
+        begins: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, int],
+        now: float,
+    ) -> list[TopicPartition]:
+        def is_due(partition: TopicPartition) -> bool:
+            learning = self._counts.get(partition, 0) < LEARNING_SAMPLES
+            interval = 0.0 if learning else self._resample_interval
+            return now - self._sampled_at.get(partition, -FORGET_AFTER_S) >= interval
+
+        filled = (p for p in ends if ends[p] > max(begins.get(p, ends[p]), self._ends.get(p, 0)))
+        due = [p for p in filled if p in leaders and is_due(p)]
+        due.sort(key=lambda p: (self._attempted_at.get(p, float("-inf")), p))
+        return due[:MAX_SAMPLED_PARTITIONS]
+
+    def _draw_start(self, begin: int, end: int, last_end: int | None) -> int:
+        return self._random.randrange(max(begin, end - FIRST_SPAN if last_end is None else last_end), end)
+
+    def _record_samples(self, ends: Mapping[TopicPartition, int], now: float) -> None:
+        self._ends.update(ends)
+        self._sampled_at.update(dict.fromkeys(ends, now))
+        self._counts.update((p, self._counts.get(p, 0) + 1) for p in ends)
+
+    def _read_records(self, batches: Mapping[TopicPartition, Sequence[RecordBatch]]) -> list[Message]:
+        count = sum(b.records for found in batches.values() for b in found if not b.is_control)
+        starts = [RawPartition(*p, found[0].base_offset) for p, found in batches.items() if found]
+        if not count:
+            return []
+        consumer = self._consumer = self._consumer or self._open_consumer()
+        consumer.assign(starts)
+        try:
+            return consumer.consume(min(count, MAX_CONSUMED), timeout=SAMPLE_TIMEOUT_S)
+        finally:
+            consumer.unassign()
+
+    def _open_consumer(self) -> Consumer:
+        return Consumer(
             {
-                **client,
+                **self._client,
                 "group.id": SAMPLER_GROUP_ID,  # librdkafka requires one
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "auto.offset.reset": "latest",
                 "fetch.wait.max.ms": 50,
-                "fetch.message.max.bytes": 65_536,
+                "fetch.message.max.bytes": FETCHED_BYTES,
                 "queued.max.messages.kbytes": 4096,
             }
         )
-        self._attempted_at: dict[TopicPartition, float] = {}
-        self._sampled_at: dict[TopicPartition, float] = {}
-        self.denied_topics: frozenset[str] = frozenset()  # of the last sample
-
-    def sample_record_sizes(
-        self, ends: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], now: float
-    ) -> dict[TopicPartition, Sequence[int]]:
-        """Return sizes (bytes of key, value, headers) of the newest records of partitions that are due."""
-        self._attempted_at = {p: at for p, at in self._attempted_at.items() if now - at < FORGET_AFTER_S}
-        self._sampled_at = {p: at for p, at in self._sampled_at.items() if now - at < RESAMPLE_INTERVAL_S}
-        filled = (p for p in ends if ends[p] > begins.get(p, ends[p]))
-        due = [p for p in filled if p not in self._sampled_at]
-        due.sort(key=lambda p: (self._attempted_at.get(p, float("-inf")), p))
-        chosen = due[:MAX_SAMPLED_PARTITIONS]
-        if not chosen:
-            return {}
-        # by attempt, not by success: else unresponsive partitions would starve the others
-        self._attempted_at.update(dict.fromkeys(chosen, now))
-        starts = {p: max(begins[p], ends[p] - RECORDS_PER_PARTITION) for p in chosen}
-        try:
-            messages = self._read_newest_records(starts, sum(ends[p] - starts[p] for p in chosen))
-        except KafkaException:
-            return {}  # sampled again in the next iteration
-        self.denied_topics = frozenset(str(m.topic()) for m in messages if _is_topic_denied(m))
-        sizes = _group_sizes_by_partition(messages)
-        self._sampled_at.update(dict.fromkeys(sizes, now))
-        return sizes
-
-    def close(self) -> None:
-        """Close the consumer."""
-        self._consumer.close()
-
-    def _read_newest_records(self, starts: Mapping[TopicPartition, int], count: int) -> list[Message]:
-        self._consumer.assign([RawPartition(p.topic, p.partition, o) for p, o in starts.items()])
-        try:
-            return self._consumer.consume(count, timeout=SAMPLE_TIMEOUT_S)
-        finally:
-            self._consumer.unassign()
 
 
-def _group_sizes_by_partition(messages: Sequence[Message]) -> dict[TopicPartition, Sequence[int]]:
-    sizes: defaultdict[TopicPartition, list[int]] = defaultdict(list)
+def measure_batches(batches: Sequence[RecordBatch], sizes: Mapping[int, int]) -> list[SampledBatch]:
+    """Return the batches that were read to their end, with their records (sizes by offset)."""
+    last = max(sizes, default=batches[0].base_offset - 1)
+    found: list[SampledBatch] = []
+    for batch in batches:
+        # of a marker nothing is read, so it has been read to its end once the batch before it has
+        if batch.next_offset - batch.is_control > last + 1:
+            break
+        read = [sizes[n] for n in range(batch.base_offset, batch.next_offset) if n in sizes]
+        offsets = batch.next_offset - batch.base_offset
+        found.append(SampledBatch(offsets, batch.log_bytes, len(read), sum(read)))
+    return found
+
+
+def _group_sizes_by_partition(messages: Iterable[Message]) -> dict[TopicPartition, dict[int, int]]:
+    sizes: defaultdict[TopicPartition, dict[int, int]] = defaultdict(dict)
     for message in messages:
-        topic, partition = message.topic(), message.partition()
-        if message.error() is None and topic is not None and partition is not None:
-            sizes[TopicPartition(topic, partition)].append(_compute_size(message))
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if message.error() is None and topic is not None and partition is not None and offset is not None:
+            sizes[TopicPartition(topic, partition)][offset] = _compute_size(message)
     return dict(sizes)
-
-
-def _is_topic_denied(message: Message) -> bool:
-    error = message.error()
-    return error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def _compute_size(message: Message) -> int:

@@ -17,7 +17,7 @@ from trimtab.sidecar.kafka.broker_client import BrokerClient, GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
-from trimtab.sidecar.kafka.log_dirs import LogDirsClient
+from trimtab.sidecar.kafka.partition_logs import OpenProducer
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.commit_interval import CommitInterval
@@ -30,6 +30,7 @@ from trimtab.sidecar.measurement.promised_partitions import PromiseTracker
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.read_topics import ReadTopics
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
+from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, OffsetReadings, RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -115,22 +116,39 @@ class GroupBrokers(Protocol):
         ...
 
 
-class SizeSampler(Protocol):
-    """Sampled record sizes, as `RecordSampler` returns them."""
+class LogSampler(Protocol):
+    """What is measured of the logs themselves, as by `RecordSampler`."""
 
     @property
-    def denied_topics(self) -> frozenset[str]:
+    def denied_topics(self) -> Collection[str]:
         """Topics of the last sample that may not be read."""
         ...
 
-    def sample_record_sizes(
-        self, ends: Mapping[TopicPartition, int], begins: Mapping[TopicPartition, int], now: float
-    ) -> Mapping[TopicPartition, Sequence[int]]:
-        """Return new sizes in bytes."""
+    @property
+    def transactional(self) -> Collection[TopicPartition]:
+        """Partitions in which a transaction was seen."""
+        ...
+
+    def fetch_log_sizes(self, leaders: Mapping[TopicPartition, int], now: float) -> PartitionOffsets:
+        """Return the bytes of each leader's replica, and errors."""
+        ...
+
+    def sample_batches(
+        self,
+        ends: Mapping[TopicPartition, int],
+        begins: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, int],
+        now: float,
+    ) -> Mapping[TopicPartition, Sequence[SampledBatch]]:
+        """Return new batches."""
+        ...
+
+    def find_producer(self, partition: TopicPartition, offset: int) -> OpenProducer | None:
+        """Return the producer whose open transaction begins at this offset; None if no broker tells it."""
         ...
 
     def close(self) -> None:
-        """Close the connection of this group alone."""
+        """Close the connections of this group alone."""
         ...
 
 
@@ -139,7 +157,7 @@ class SharedConnections:
     """What a group uses of connections that it shares with others."""
 
     brokers: GroupBrokers  # describes groups of both protocols
-    sampler: SizeSampler
+    sampler: LogSampler
 
 
 class GroupMonitor:
@@ -165,12 +183,9 @@ class GroupMonitor:
         self._assignor: str | None = None
         self._promises = PromiseTracker()
         self._kmq_progress = KmqProgressReader.connect(settings, clock) if kind is QueueKind.KMQ else None
-        by_size = settings.source == "log-dirs"
         self._load_estimator = LoadEstimator(settings)
-        self._sampler: SizeSampler | None = None
-        if not by_size:
-            self._sampler = RecordSampler(settings.client_config) if shared is None else shared.sampler
-        self._log_dirs = LogDirsClient(settings.client_config, settings.timeout) if by_size else None
+        self._sampler: LogSampler = RecordSampler(settings, clock) if shared is None else shared.sampler
+        self._is_by_log = settings.source == "log-dirs"
         self._weight_query = PrometheusQuery.of_settings(settings, clock)
         self._read_topics = ReadTopics()
         self._leaders: Mapping[TopicPartition, int] = {}
@@ -195,7 +210,7 @@ class GroupMonitor:
         if group.state is not GroupState.UNKNOWN:
             self._assignor = group.assignor
         if self._settings.lead:
-            group = name_observed_members(group, {})
+            group = name_observed_members(group, {}, self._settings.consumers_per_replica)
         return group, errors
 
     def measure(self) -> GroupMeasurement:
@@ -270,7 +285,7 @@ class GroupMonitor:
     def close(self) -> None:
         """Close the connections."""
         self._brokers.close()
-        for client in (self._described, self._kmq_progress, self._sampler, self._log_dirs):
+        for client in (self._described, self._kmq_progress, self._sampler):
             if client is not None:
                 client.close()
 
@@ -299,6 +314,7 @@ class GroupMonitor:
         # a rate divides by the time between offsets, and the other requests may take seconds
         at, ends = self._time_request(lambda: self._brokers.fetch_end_offsets(partitions))
         at = at if ends.read_at is None else ends.read_at
+        log_sizes = self._sampler.fetch_log_sizes(self._leaders, at)
         begins = self._brokers.fetch_beginning_offsets(partitions)
         errors = (*ends.errors, *begins.errors)
         readings = OffsetReadings(
@@ -310,21 +326,23 @@ class GroupMonitor:
             reset_to_earliest=self._settings.offset_reset == "earliest",
             in_flight=None if kmq_progress is None else kmq_progress.in_flight,
             commit_metadata=commits.metadata,
+            log_sizes=log_sizes.values,
+            leaders=self._leaders,
         )
-        if self._sampler is not None:
-            sizes = self._sampler.sample_record_sizes(ends.values, begins.values, self._clock.monotonic())
-            self._load_estimator.learn_record_sizes(sizes)
-            errors += tuple(
-                f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
-                f"topic {topic}, or use source=log-dirs"
-                for topic in sorted(self._sampler.denied_topics)
-            )
-        if self._log_dirs is not None:
-            log_dirs = self._log_dirs
-            at, log_sizes = self._time_request(lambda: log_dirs.fetch_replica_sizes(self._leaders))
-            readings = replace(readings, log_sizes=log_sizes.values)
-            errors += log_sizes.errors
-        return at, readings, errors
+        if self._is_by_log:
+            return at, readings, (*errors, *log_sizes.errors)
+        return at, readings, (*errors, *self._sample_records(readings))
+
+    def _sample_records(self, readings: OffsetReadings) -> tuple[str, ...]:
+        ends, begins, now = readings.end_offsets, readings.beginning_offsets, self._clock.monotonic()
+        self._load_estimator.learn_record_sizes(
+            self._sampler.sample_batches(ends, begins, self._leaders, now)
+        )
+        return tuple(
+            f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
+            f"topic {topic}, or use source=log-dirs"
+            for topic in sorted(self._sampler.denied_topics)
+        )
 
     def _fetch_weights(
         self, partitions: Sequence[TopicPartition]

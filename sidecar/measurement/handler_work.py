@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.measurement.record_sizes import RecordSize
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 
 MAX_REPORTED_S: Final = 1e10  # of another program's metadata
@@ -61,7 +62,7 @@ class HandlerWorkTracker:
         self,
         members: Iterable[ObservedMember],
         readings: OffsetReadings,
-        record_sizes: Mapping[TopicPartition, float],
+        record_sizes: Mapping[TopicPartition, RecordSize],
     ) -> tuple[tuple[HandlerWork, ...], "HandlerWorkTracker"]:
         """Return the work that has become known, and the updated tracker; sizes are in bytes."""
         work: list[HandlerWork] = []
@@ -101,7 +102,7 @@ def _continues(before: CommittedReport, now: CommittedReport) -> bool:
 
 
 def _measure_work(
-    before: CommittedReport, now: CommittedReport, record_sizes: Mapping[TopicPartition, float]
+    before: CommittedReport, now: CommittedReport, record_sizes: Mapping[TopicPartition, RecordSize]
 ) -> HandlerWork | None:
     read = {p: offset - before.offsets[p] for p, offset in now.offsets.items() if offset > before.offsets[p]}
     if not read.keys() <= record_sizes.keys():
@@ -109,8 +110,8 @@ def _measure_work(
     return HandlerWork(
         span=now.report.uptime - before.report.uptime,
         handling=now.report.handling - before.report.handling,
-        bytes=sum(count * record_sizes[p] for p, count in read.items()),
-        records=sum(read.values()),
+        bytes=sum(count * record_sizes[p].bytes for p, count in read.items()),
+        records=sum(count * record_sizes[p].records for p, count in read.items()),
     )
 
 

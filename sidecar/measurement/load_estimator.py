@@ -19,6 +19,7 @@ from trimtab.sidecar.measurement.handler_work import HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.measurement.partition_weights import weigh_loads, weigh_rates
 from trimtab.sidecar.measurement.record_cost import RecordCostLearner, RecordCostStatus
+from trimtab.sidecar.measurement.record_sizes import RecordSizes, SampledBatch
 from trimtab.sidecar.measurement.write_rate import (
     OffsetReadings,
     RecordWeights,
@@ -53,11 +54,10 @@ class LoadEstimator:
         window = SlidingWindow(settings.window, settings.window / 2)
         self._set_window = self._consumption_window = settings.consumption_window
         commits = _build_commit_window(self._set_window)
-        log_sizes = window if settings.source == "log-dirs" else None
         self._meter = WriteRateMeter(
             window,
-            log_size_window=log_sizes,
             commit_window=commits,
+            record_sizes=RecordSizes(settings.window, settings.source == "log-dirs"),
             weights=RecordWeights(record=settings.record_cost),
         )
         self._cost_learner = RecordCostLearner() if settings.learn_record_cost else None
@@ -77,9 +77,9 @@ class LoadEstimator:
         """What a byte and a record weigh now."""
         return self._meter.weights
 
-    def learn_record_sizes(self, sizes: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Add sampled record sizes, in bytes."""
-        self._meter = replace(self._meter, record_sizes=self._meter.record_sizes.update_means(sizes))
+    def learn_record_sizes(self, batches: Mapping[TopicPartition, Sequence[SampledBatch]]) -> None:
+        """Add sampled batches of records."""
+        self._meter = replace(self._meter, record_sizes=self._meter.record_sizes.add_samples(batches))
 
     def estimate_load(
         self,

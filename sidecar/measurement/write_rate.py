@@ -6,20 +6,19 @@
    predecessor (retention, compaction, a recreated topic, another leader), breaks the run. After a
    pause longer than the window the reading before the pause counts until others do.
 3. A run shorter than `min_span_s` seconds gives unknown. Unknown is None, never 0.
-4. With source `offsets`, bytes are records x mean record size; a size never sampled is unknown, but
-   0 records are 0 bytes. With `log-dirs`, bytes are the growth of the leader replica's files.
-   Either way each record weighs `weights.record` bytes beyond its own, and these as `weights` tells, in all
-   rates and backlogs.
-5. A backlog counts from the group's commit. A vanished commit (expired or deleted) makes it unknown
-   until the next one.
+4. Bytes and records are offsets x what an offset is (`record_sizes`): of unknown size they are unknown, but
+   0 offsets are 0 bytes. Each record weighs `weights.record` bytes beyond its own, and these as `weights`
+   tells, in all rates and backlogs.
+5. A backlog counts from the group's commit to what can be read: an open transaction ends it. A vanished
+   commit (expired or deleted) makes it unknown until the next one.
 6. In a `kmq` queue messages in flight are part of the backlog; if the sum is 0, but the in-flight
    count is inexact, the backlog is unknown (`queue_backlog`).
 7. Consumption is the growth of committed offsets, over a window long enough for batches.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import Final, NamedTuple
 
 from trimtab.assignor.model import TopicPartition
@@ -27,6 +26,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.lag import compute_lag
 from trimtab.common.units import format_bytes
 from trimtab.sidecar.measurement.queue_backlog import InFlightMessages
+from trimtab.sidecar.measurement.record_sizes import LogReading, RecordSize, RecordSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,39 +96,6 @@ BYTES_ALONE: Final = RecordWeights()
 
 
 @dataclass(frozen=True, slots=True)
-class RecordSizes:
-    """Mean record size of each partition in bytes, exponentially weighted."""
-
-    smoothing_factor: float = 0.3  # weight of the newest sample
-    means: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
-
-    def update_means(self, samples: Mapping[TopicPartition, Sequence[int]]) -> "RecordSizes":
-        """Return the means updated with sampled record sizes in bytes."""
-        means = dict(self.means)
-        for partition, sizes in samples.items():
-            if sizes:
-                new = fmean(sizes)
-                old = means.get(partition, new)
-                means[partition] = old + self.smoothing_factor * (new - old)
-        return replace(self, means=means)
-
-    def forget_missing(self, existing: Collection[TopicPartition]) -> "RecordSizes":
-        """Return the means without those of deleted topics."""
-        if self.means.keys() <= set(existing):
-            return self
-        return replace(self, means={p: mean for p, mean in self.means.items() if p in existing})
-
-    def estimate_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
-        """Return each partition's mean size, else its topic's; unsampled topics are absent."""
-        by_topic: dict[str, list[float]] = {}
-        for partition, mean in self.means.items():
-            by_topic.setdefault(partition.topic, []).append(mean)
-        topics = {topic: fmean(means) for topic, means in by_topic.items()}
-        known = ((p, self.means.get(p, topics.get(p.topic))) for p in partitions)
-        return {p: mean for p, mean in known if mean is not None}
-
-
-@dataclass(frozen=True, slots=True)
 class OffsetReadings:
     """Readings of one iteration; missing answers are absent, or None for a whole map."""
 
@@ -137,14 +104,31 @@ class OffsetReadings:
     beginning_offsets: Mapping[TopicPartition, int]
     committed_offsets: Mapping[TopicPartition, int] | None
     reset_to_earliest: bool = True  # auto.offset.reset: without a commit all records are unread, or none
-    log_sizes: Mapping[TopicPartition, int] | None = None  # `log-dirs` only: bytes of the leader replicas
+    log_sizes: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])  # of leaders
+    leaders: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
+    # Last stable offsets of partitions with transactions: nothing beyond can be read yet.
+    stable_offsets: Mapping[TopicPartition, int] = field(default_factory=dict[TopicPartition, int])
     in_flight: Mapping[TopicPartition, InFlightMessages] | None = None  # `kmq` only
     commit_metadata: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
+
+    def get_readable_end(self, partition: TopicPartition) -> int | None:
+        """Return the offset after the last one that can be read; None if it is unknown."""
+        end = self.end_offsets.get(partition)
+        return None if end is None else min(end, self.stable_offsets.get(partition, end))
+
+    def list_logs(self, time: float) -> dict[TopicPartition, LogReading]:
+        """Return the logs of which all is known."""
+        ends, begins = self.end_offsets, self.beginning_offsets
+        return {
+            p: LogReading(time, self.leaders.get(p, 0), begins[p], ends[p], size)
+            for p, size in self.log_sizes.items()
+            if p in ends and p in begins
+        }
 
 
 def compute_backlog(readings: OffsetReadings, partition: TopicPartition) -> int | None:
     """Return the records not yet committed; None if an offset is unknown."""
-    end = readings.end_offsets.get(partition)
+    end = readings.get_readable_end(partition)
     if end is None or readings.committed_offsets is None:
         return None
     begin = readings.beginning_offsets.get(partition)
@@ -160,7 +144,6 @@ class WriteRateMeter:
     """State between iterations: windows of readings and record sizes."""
 
     end_offset_window: SlidingWindow
-    log_size_window: SlidingWindow | None = None  # `log-dirs` only
     commit_window: SlidingWindow | None = None  # None if consumption is not measured
     record_sizes: RecordSizes = field(default_factory=RecordSizes)
     weights: RecordWeights = BYTES_ALONE
@@ -169,10 +152,8 @@ class WriteRateMeter:
     def add_readings(self, time: float, readings: OffsetReadings) -> "WriteRateMeter":
         """Return the meter with readings added."""
         committed = readings.committed_offsets or {}
-        sizes = readings.log_sizes or {}
-        log_sizes = self.log_size_window
         commits = self.commit_window
-        means = self.record_sizes
+        sizes = self.record_sizes.add_log_sizes(readings.list_logs(time))
         existing = committed.keys() | set(readings.partitions or self.ever_committed)
         ever = self.ever_committed
         if not committed.keys() <= ever <= existing:  # rare: no copy of a large set
@@ -180,28 +161,28 @@ class WriteRateMeter:
         return replace(
             self,
             end_offset_window=self.end_offset_window.add_sample(CounterSample(time, readings.end_offsets)),
-            log_size_window=log_sizes and log_sizes.add_sample(CounterSample(time, sizes)),
             commit_window=commits and commits.add_sample(CounterSample(time, committed)),
             ever_committed=ever,
-            record_sizes=means.forget_missing(existing) if readings.partitions else means,
+            record_sizes=sizes.forget_missing(existing) if readings.partitions else sizes,
         )
 
     def measure_partitions(self, readings: OffsetReadings) -> dict[TopicPartition, PartitionLoad]:
         """Return write rate and backlog of every partition of the readings."""
-        records = self.end_offset_window.compute_rates(readings.partitions)
-        sizes = self._weigh_records(readings)
-        window = self.log_size_window
-        byte_rates = None if window is None else window.compute_rates(readings.partitions)
+        offsets = self.end_offset_window.compute_rates(readings.partitions)
+        sizes = self.estimate_record_sizes(readings)
         measured: dict[TopicPartition, PartitionLoad] = {}
         for p in readings.partitions:
-            backlog = _add_in_flight(self._compute_backlog(readings, p), readings, p)
+            size = sizes.get(p)
+            density = 1.0 if size is None else size.records
+            unread = self._compute_backlog(readings, p)
+            backlog = _add_in_flight(None if unread is None else math.ceil(unread * density), readings, p)
+            rate = self._weigh_offsets(offsets[p], size)
             measured[p] = PartitionLoad(
-                bytes_per_s=_to_bytes(records[p], sizes.get(p))
-                if byte_rates is None
-                else _weigh_rate(byte_rates[p], records[p], self.weights),
-                records_per_s=records[p],
-                backlog_bytes=_to_bytes(backlog, sizes.get(p)),
+                bytes_per_s=rate,
+                records_per_s=_multiply(offsets[p], density),
+                backlog_bytes=self._weigh_records(backlog, size),
                 backlog_records=backlog,
+                error_bytes_per_s=(rate * size.error or None) if rate and size else None,
             )
         return measured
 
@@ -209,8 +190,11 @@ class WriteRateMeter:
         """Return the committed bytes/s of each partition; unknown ones are absent."""
         if self.commit_window is None:
             return {}
-        sizes, rates = self._weigh_records(readings), self.commit_window.compute_rates(readings.partitions)
-        by_partition = ((p, _to_bytes(rate, sizes.get(p))) for p, rate in rates.items())
+        sizes, rates = (
+            self.estimate_record_sizes(readings),
+            self.commit_window.compute_rates(readings.partitions),
+        )
+        by_partition = ((p, self._weigh_offsets(rate, sizes.get(p))) for p, rate in rates.items())
         return {p: rate for p, rate in by_partition if rate is not None}
 
     def _compute_backlog(self, readings: OffsetReadings, partition: TopicPartition) -> int | None:
@@ -219,28 +203,26 @@ class WriteRateMeter:
             return None  # rule 5: auto.offset.reset would make it the whole log, or nothing
         return compute_backlog(readings, partition)
 
-    def _weigh_records(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
-        # The one place of the weights with `offsets`: whatever is counted in records is counted by these.
+    # The one place of the weights: whatever is counted in offsets or records is counted by these.
+    def _weigh_offsets(self, offsets: float | None, size: RecordSize | None) -> float | None:
         byte, record = self.weights
-        return {p: byte * size + record for p, size in self.estimate_record_sizes(readings).items()}
+        return _multiply(offsets, None if size is None else byte * size.bytes + record * size.records)
+
+    def _weigh_records(self, records: float | None, size: RecordSize | None) -> float | None:
+        weight = self._weigh_offsets(1.0, size)
+        return _multiply(records, None if size is None or weight is None else weight / (size.records or 1.0))
 
     def weigh_bytes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
         """Return what a byte weighs with its part of a record, by partition; absent ones weigh 1."""
         byte, record = self.weights
         if not record:
             return {}
-        return {p: byte + record / size for p, size in self.estimate_record_sizes(readings).items() if size}
+        sizes = self.estimate_record_sizes(readings)
+        return {p: byte + record * size.records / size.bytes for p, size in sizes.items() if size.bytes}
 
-    def estimate_record_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, float]:
-        """Return each partition's mean record size in bytes; unknown ones are absent."""
-        if readings.log_sizes is None:
-            return self.record_sizes.estimate_sizes(readings.partitions)
-        sizes: dict[TopicPartition, float] = {}
-        for p, size in readings.log_sizes.items():
-            end, begin = readings.end_offsets.get(p), readings.beginning_offsets.get(p)
-            if end is not None and begin is not None and end > begin:
-                sizes[p] = size / (end - begin)
-        return sizes
+    def estimate_record_sizes(self, readings: OffsetReadings) -> dict[TopicPartition, RecordSize]:
+        """Return what an offset of each partition is; unknown ones are absent."""
+        return self.record_sizes.estimate_sizes(readings.partitions)
 
 
 def _add_in_flight(backlog: int | None, readings: OffsetReadings, partition: TopicPartition) -> int | None:
@@ -253,16 +235,10 @@ def _add_in_flight(backlog: int | None, readings: OffsetReadings, partition: Top
     return total
 
 
-def _to_bytes(records: float | None, size: float | None) -> float | None:
-    if not records:
-        return records  # 0 records are 0 bytes, whatever their size (rule 4)
-    return None if size is None else records * size
-
-
-def _weigh_rate(rate: float | None, records: float | None, weights: RecordWeights) -> float | None:
-    if not weights.record or rate is None:
-        return rate
-    return None if records is None else weights.byte * rate + weights.record * records
+def _multiply(count: float | None, size: float | None) -> float | None:
+    if not count:
+        return count  # 0 offsets are 0 bytes, whatever their size (rule 4)
+    return None if size is None else count * size
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,4 +70,5 @@ def _build_decision_body(report: IterationReport) -> dict[str, Any]:
     outcome = None if report.plan_outcome is None else asdict(report.plan_outcome)
     body = {"time": report.time, "epoch": report.epoch, **asdict(decision)}
     carrier = None if report.carrier is None else asdict(report.carrier)
+    body["conditions"] = [asdict(one) for one in report.conditions]
     return {**body, "line": decision.format_line(), "plan_outcome": outcome, "carrier": carrier}

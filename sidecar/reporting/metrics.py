@@ -190,8 +190,7 @@ class SidecarMetrics(Collector):
         for attribute, name, text in RECORD_COST_GAUGES if report.record_cost is not None else ():
             yield _build_gauge(group, name, text, getattr(report.record_cost, attribute))
         yield _build_gauge(group, "trimtab_plan_epoch", "Epoch of the plan", report.epoch)
-        suspended = "1 while scale-up is suspended because the last one did not raise throughput"
-        yield _build_gauge(group, "trimtab_scale_up_suspended", suspended, report.scale_up_suspended)
+        yield _build_conditions(group, report)
         learned = GaugeMetricFamily(
             "trimtab_learned_capacity_bytes_per_second",
             "Rate that a consumer with backlog sustained",
@@ -200,9 +199,6 @@ class SidecarMetrics(Collector):
         for instance, rate in report.learned_capacities.items():
             learned.add_metric([group, instance], rate)
         yield learned
-        steered = "1 if the plans are carried out in a group of any client, 0 if not"
-        if report.carrier is not None:
-            yield _build_gauge(group, "trimtab_group_steered", steered, report.carrier.is_steering)
         yield from _collect_partitions(group, report)
 
     def _collect_plan(self, group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
@@ -215,6 +211,14 @@ class SidecarMetrics(Collector):
         off_plan = None if report.plan_outcome is None else report.plan_outcome.off_plan
         text = "Partitions that another consumer than the planned one owns"
         yield _build_gauge(group, "trimtab_partitions_off_plan", text, off_plan)
+
+
+def _build_conditions(group: str, report: IterationReport) -> GaugeMetricFamily:
+    text = "1 while a condition holds; trimtab doctor tells what it is and what to do"
+    family = GaugeMetricFamily("trimtab_condition", text, labels=["group", "type", "severity"])
+    for one in report.conditions:
+        family.add_metric([group, one.type, one.severity], 1)
+    return family
 
 
 def _collect_partitions(group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:

@@ -6,6 +6,7 @@ page's static files require it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -199,5 +200,5 @@ def _describe_group(group: str, report: IterationReport | None) -> dict[str, Any
         "required_bytes_per_s": metrics.required_rate,
         "overdue_bytes": metrics.overdue_backlog_bytes,
         "reasons": report.decision.reason_text,
-        "errors": list(report.errors),
+        "conditions": [asdict(one) for one in report.conditions],
     }

@@ -115,6 +115,8 @@ def _check_lead(options: SidecarOptions, given: Collection[str]) -> CheckResults
 def _check_limits(options: SidecarOptions) -> CheckResults:
     yield options.min < 0, f"min={options.min} must be at least 0"
     yield options.max < 1, f"max={options.max} must be at least 1"
+    few = f"consumers-per-replica={options.consumers_per_replica} must be at least 1"
+    yield options.consumers_per_replica < 1, few
     yield (
         options.min > options.max,
         f"min={options.min} is above max={options.max}; lower one or raise the other",

@@ -121,6 +121,11 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
 
     min: int = setting("Fewest replicas; 0 scales to zero while there is nothing to read.", default=1)
     max: int = setting("Most replicas.", default=10)
+    consumers_per_replica: int = setting(
+        "Consumers that each replica runs, such as threads of a pod; see "
+        "[several consumers in a pod](kubernetes.md#several-consumers-in-a-pod).",
+        default=1,
+    )
     scale_up_policies: ScalingRulesOption = setting(
         "Most replicas to add per iteration, or [policies](#policy).",
         default=build_pod_rules(4),

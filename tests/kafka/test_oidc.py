@@ -20,7 +20,7 @@ from trimtab.consumer_sdk import Consumer
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
 from trimtab.sidecar.kafka.broker_client import BrokerClient
-from trimtab.sidecar.kafka.log_dirs import LogDirsClient
+from trimtab.sidecar.kafka.partition_logs import PartitionLogs
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 pytestmark = pytest.mark.broker
@@ -98,7 +98,7 @@ def test_all_clients_log_in_and_renew_the_token(
         assert consumer.commit(asynchronous=False)
         leaders = brokers.fetch_cluster_metadata().leaders
         assert brokers.fetch_group_commits().offsets[TopicPartition("oidc", 1)] > 0
-        sizes = LogDirsClient(settings.client_config, 5.0)  # logs in with a later token
+        sizes = PartitionLogs(settings, SystemClock())  # logs in with a later token
         eventually(lambda: sizes.fetch_replica_sizes(leaders).values[TopicPartition("oidc", 0)] > 0, 20)
         sizes.close()
     finally:

@@ -28,7 +28,7 @@ from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
 from trimtab.sidecar.kafka.broker_client import BrokerClient
-from trimtab.sidecar.kafka.log_dirs import LogDirsClient
+from trimtab.sidecar.kafka.partition_logs import PartitionLogs
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker
@@ -62,7 +62,8 @@ def test_all_clients_authenticate(broker: Secured, mechanism: str, eventually: A
     client = broker.client(mechanism)
     bootstrap = client.pop("bootstrap.servers")
     values = {"bootstrap": bootstrap, "group": "seen", "capacity": "1 MB/s", "kafka": client}
-    config = load_settings(None, values).client_config
+    settings = load_settings(None, values)
+    config = settings.client_config
     producer = Producer({**config, "client.id": "producer"})
     producer.produce("seen", b"hello", partition=0)
     assert producer.flush(20) == 0
@@ -74,7 +75,7 @@ def test_all_clients_authenticate(broker: Secured, mechanism: str, eventually: A
     finally:
         consumer.close()
     brokers = BrokerClient(config, "seen", 5.0)
-    sizes = LogDirsClient(config, 5.0)
+    sizes = PartitionLogs(settings, SystemClock())
     try:
         leaders = brokers.fetch_cluster_metadata().leaders
         assert brokers.fetch_group_commits().offsets[TopicPartition("seen", 0)] > 0

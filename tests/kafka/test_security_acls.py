@@ -22,7 +22,7 @@ from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
 from trimtab.sidecar.group_lead import lead_member
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.kafka.log_dirs import LogDirsClient
+from trimtab.sidecar.kafka.partition_logs import PartitionLogs
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
@@ -223,7 +223,7 @@ def test_log_dirs_need_describe_on_the_cluster(broker: Secured, grant: Any) -> N
     """source=log-dirs reports a missing Describe on the cluster, and works with it."""
     grant(LOG_DIRS_ACLS[:1])
     settings = sidecar_settings(broker, source="log-dirs")
-    monitor, sizes = (GroupMonitor(settings, SystemClock()), LogDirsClient(settings.client_config, 5.0))
+    monitor, sizes = (GroupMonitor(settings, SystemClock()), PartitionLogs(settings, SystemClock()))
     try:
         leaders = monitor.brokers.fetch_cluster_metadata().leaders
         sizes.fetch_replica_sizes(leaders)

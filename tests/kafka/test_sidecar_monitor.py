@@ -26,6 +26,7 @@ from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness,
 from trimtab.sidecar.measurement.group_monitor import UNKNOWN_TOPICS, GroupMeasurement, GroupMonitor
 from trimtab.sidecar.measurement.handler_work import HandlerWork, HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.measurement.record_sizes import RecordSize
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
@@ -174,7 +175,7 @@ def test_consumers_tell_their_handler_time_in_commits(
         commits = brokers.fetch_group_commits(partitions)
         readings = OffsetReadings(partitions, {}, {}, commits.offsets, commit_metadata=commits.metadata)
         members = brokers.describe_group()[0].members
-        told, tracker = tracker.collect_work(members, readings, dict.fromkeys(partitions, float(SIZE)))
+        told, tracker = tracker.collect_work(members, readings, dict.fromkeys(partitions, RecordSize(SIZE)))
         work.extend(told)
         return sum(one.records for one in work) > 100
 

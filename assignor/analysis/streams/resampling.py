@@ -97,6 +97,12 @@ def select_windows(stream: WriteRateStream, count: int, ticks: int) -> tuple[Wri
     return tuple(WriteRateStream(stream.partitions, stream.rates[b : b + length]) for b in begins)
 
 
+def busiest_percentile(stream: WriteRateStream, percent: float) -> float:
+    """Return this percentile of the rate of the partition where it is highest."""
+    present = stream.rates[:, ~np.isnan(stream.rates).all(axis=0)]
+    return float(np.nanpercentile(present, percent, axis=0).max(initial=0.0))
+
+
 def _find_usual_distance(samples: Mapping[TopicPartition, RateSamples]) -> float:
     distances = [np.diff(s.times) for s in samples.values() if len(s.times) > 1]
     return float(np.median(np.concatenate(distances))) if distances else 0.0

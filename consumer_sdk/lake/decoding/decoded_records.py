@@ -32,7 +32,12 @@ class Reason(str):
     @classmethod
     def of_field(cls, field: str | None, problem: str) -> "Reason":
         """Return the reason with the field's path; None: the whole record is at fault."""
-        reason = cls(problem if field is None else f"{field}: {problem}")
+        return cls.of_letter(field, problem if field is None else f"{field}: {problem}")
+
+    @classmethod
+    def of_letter(cls, field: str | None, error: str) -> "Reason":
+        """Return the reason of a dead letter with these columns."""
+        reason = cls(error)
         reason.field = field
         return reason
 

@@ -70,10 +70,12 @@ class ValueRanges:
     nulls: bool = False  # False: their records are dead letters
     partition_columns: frozenset[str] = frozenset()  # of Delta, in lower case
     key_fields: frozenset[str] = frozenset()  # never null: the record's key would take their place
+    nulls_within: str | None = None  # the field whose values become null, whatever `nulls` is
 
     def within(self, name: str) -> "ValueRanges":
         """Return the ranges of the values within a field."""
-        return replace(self, nulls=False) if name in self.key_fields else self
+        nulls = (self.nulls or name == self.nulls_within) and name not in self.key_fields
+        return replace(self, nulls=nulls, nulls_within=None)
 
     def guard(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a converter that returns null in place of OutOfRangeError, if values become null."""

@@ -96,9 +96,9 @@ class BatchFlusher:
     check_partitions: Callable[[Collection[TopicPartition]], None] | None = None
 
     def flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
-        """Write a batch, retrying retryable errors until cancelled.
+        """Write a batch, retrying retryable errors until it is cancelled or its patience has run out.
 
-        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError.
+        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError, LakeUnavailableError.
         """
         parts, writes = [batch], list[TableWrite]()
         committed: dict[TopicPartition, int | None] = {p: span.expected for p, span in batch.spans.items()}
@@ -202,15 +202,10 @@ class _BatchFlush:
         """Commit files, staged from `frame` again when they are outdated; delete them if they are free."""
         flusher = self.flusher
         while True:
-            # A commit without an answer may still succeed: its snapshot would reference these files.
-            try:
-                answer = commit_fenced(table, staged, flusher.group, spans, self.backoff, flusher.now)
-            except FlushAbandonedError as error:
-                if not error.outcome_unknown:
-                    table.delete_staged_files(staged)
-                raise
+            answer = commit_fenced(table, staged, flusher.group, spans, self.backoff, flusher.now)
             if isinstance(answer, CommitSucceeded):
                 return answer
+            # A commit without an answer may still succeed: its snapshot would reference these files.
             if not answer.unanswered:
                 table.delete_staged_files(staged)
             if isinstance(answer, CommitFenced):

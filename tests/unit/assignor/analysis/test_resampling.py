@@ -11,6 +11,7 @@ from trimtab.assignor import InvalidStreamError, TopicPartition
 from trimtab.assignor.analysis.streams.resampling import (
     RateSamples,
     ResampledTrace,
+    busiest_percentile,
     resample_rates,
     select_windows,
     split_halves,
@@ -91,3 +92,10 @@ def test_windows_are_spread_over_a_half_without_overlap() -> None:
     assert [len(w.rates) for w in select_windows(second, 4, 50)] == [11]
     with pytest.raises(InvalidStreamError, match="one tick"):
         split_halves(build_stream(1))
+
+
+def test_the_busiest_partition_sets_the_scale() -> None:
+    """Not the mean of all; a partition that is always absent counts as none."""
+    rates = np.array([[1.0, 5.0, math.nan], [2.0, 6.0, math.nan]])
+    stream = WriteRateStream((A, B, TopicPartition("t", 2)), rates)
+    assert busiest_percentile(stream, 100) == 6

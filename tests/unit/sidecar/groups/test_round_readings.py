@@ -56,15 +56,15 @@ def test_a_sample_that_is_taken_while_it_is_stored_is_complete() -> None:
     taken: list[Any] = []
     number = 0
 
-    class Sizes(dict[TopicPartition, list[int]]):
+    class Batches(dict[TopicPartition, list[int]]):
         def items(self) -> Any:
-            other = Thread(target=lambda: taken.append(sampler.take_sizes(["t"], number)))
+            other = Thread(target=lambda: taken.append(sampler.take_batches(["t"], number)))
             other.start()
             other.join(0.1)
             yield from super().items()
 
     stub: Any = SimpleNamespace(
-        sample_record_sizes=lambda *_: Sizes({T: [7]}), denied_topics=frozenset(), close=lambda: None
+        sample_batches=lambda *_: Batches({T: [7]}), denied_topics=frozenset(), close=lambda: None
     )
     sampler = SharedSampler(stub, Ticking())
     cluster: Any = SimpleNamespace(
@@ -73,9 +73,9 @@ def test_a_sample_that_is_taken_while_it_is_stored_is_complete() -> None:
     readings = RoundReadings(cluster, METADATA)
     readings.request_topics(["t"])
     sampler.sample_topics(readings, 1e9)
-    sampler._sizes["deleted"] = (1, {})
+    sampler._batches["deleted"] = {}
     sampler.sample_topics(readings, 0)
-    assert set(sampler._sizes) == {"t"}
+    assert set(sampler._batches) == {"t"}
     number = taken[0][0] if taken else 0
-    later = sampler.take_sizes(["t"], number)
+    later = sampler.take_batches(["t"], number)
     assert {**(taken[0][1] if taken else {}), **later[1]} == {T: [7]}

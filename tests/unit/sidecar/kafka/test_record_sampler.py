@@ -1,31 +1,110 @@
 """Order in which partitions are sampled."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
 from trimtab.sidecar.kafka import record_sampler
 from trimtab.sidecar.kafka.cluster_client import ClusterClient
-from trimtab.sidecar.kafka.record_sampler import MAX_SAMPLED_PARTITIONS, RecordSampler
+from trimtab.sidecar.kafka.partition_logs import FetchedBatches, RecordBatch, parse_batches
+from trimtab.sidecar.kafka.record_sampler import (
+    LEARNING_SAMPLES,
+    MAX_SAMPLED_PARTITIONS,
+    RESAMPLE_INTERVAL_S,
+    RecordSampler,
+    measure_batches,
+)
+from trimtab.sidecar.settings.settings import load_settings
 
 
-def test_unresponsive_partitions_do_not_starve_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unresponsive partition is sampled again after all others."""
-    silent = [TopicPartition("a", n) for n in range(MAX_SAMPLED_PARTITIONS)]
-    responsive = TopicPartition("b", 0)
-    sampled: list[TopicPartition] = []
-    sampler = RecordSampler({"bootstrap.servers": "localhost:1"})
-    monkeypatch.setattr(sampler, "_read_newest_records", lambda starts, _: sampled.extend(starts) or [])
-    monkeypatch.setattr(record_sampler, "_group_sizes_by_partition", lambda _: {})
-    ends = dict.fromkeys([*silent, responsive], 100)
-    begins = dict.fromkeys(ends, 0)
-    sampler.sample_record_sizes(ends, begins, 0.0)
-    assert responsive not in sampled
-    sampler.sample_record_sizes(ends, begins, 1.0)
+@pytest.fixture
+def sampler(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordSampler]:
+    """Return a sampler whose partitions hold one batch, the ones of topic "silent" none."""
+    settings = load_settings(None, {"bootstrap": "localhost:1", "group": "g", "capacity": "1 MB/s"})
+    sampler = RecordSampler(settings, SystemClock())
+    batch = RecordBatch(0, 1, 100, 1, is_control=False, is_transactional=False)
+
+    def fetch(starts: Mapping[TopicPartition, int], _: object) -> FetchedBatches:
+        return FetchedBatches({p: (batch,) for p in starts if p.topic != "silent"})
+
+    def read(batches: Mapping[TopicPartition, object]) -> list[Mock]:
+        told = {"error.return_value": None, "headers.return_value": None, "offset.return_value": 0}
+        texts = {"key.return_value": b"k", "value.return_value": b"vv"}
+        return [
+            Mock(**told, **texts, **{"topic.return_value": p.topic, "partition.return_value": p.partition})
+            for p in batches
+        ]
+
+    monkeypatch.setattr(sampler._logs, "fetch_batches", fetch)
+    monkeypatch.setattr(sampler, "_read_records", read)
+    yield sampler
     sampler.close()
-    assert responsive in sampled
+
+
+def sample(
+    sampler: RecordSampler, partitions: Iterable[TopicPartition], now: float, end: int = 100
+) -> set[str]:
+    ends = dict.fromkeys(partitions, end)
+    return {
+        p.topic for p in sampler.sample_batches(ends, dict.fromkeys(ends, 0), dict.fromkeys(ends, 1), now)
+    }
+
+
+def test_unresponsive_partitions_do_not_starve_others(sampler: RecordSampler) -> None:
+    """An unresponsive partition is sampled again after all others."""
+    silent = [TopicPartition("silent", n) for n in range(MAX_SAMPLED_PARTITIONS)]
+    responsive = TopicPartition("z", 0)
+    assert sample(sampler, [*silent, responsive], 0.0) == set()
+    assert sample(sampler, [*silent, responsive], 1.0) == {"z"}
+
+
+def test_a_partition_is_sampled_often_until_it_is_known(sampler: RecordSampler) -> None:
+    """In an hour fewer samples are taken than one every 30 s; without new records none."""
+    one, turns = [TopicPartition("t", 0)], range(360)
+    sampler._resample_interval = RESAMPLE_INTERVAL_S
+    sampled = [n for n in turns if sample(sampler, one, 10.0 * n, 100 + n)]
+    assert sampled[:LEARNING_SAMPLES] == list(range(LEARNING_SAMPLES))
+    assert len(sampled) < 3600 / 30
+    later = [sample(sampler, one, 4000.0 + 10 * n, 500) for n in range(300)]
+    assert later == [{"t"}] + 299 * [set()]
+
+
+def batch(base: int, count: int, **more: bool) -> RecordBatch:
+    kind = {"is_control": False, "is_transactional": False, **more}
+    return RecordBatch(base, base + count, 61 + 10 * count, count, **kind)
+
+
+def test_markers_and_aborted_records_are_bytes_on_disk_that_nobody_reads() -> None:
+    """Offsets 0 and 1 are read, 2 is a marker, 3 and 4 are aborted, 5 is their marker, 6 is not read yet."""
+    batches = [
+        batch(0, 2),
+        batch(2, 1, is_control=True),
+        batch(3, 2),
+        batch(5, 1, is_control=True),
+        batch(6, 1),
+    ]
+    read = measure_batches(batches[:2], {0: 7, 1: 7})
+    assert [(b.offsets, b.records, b.bytes) for b in read] == [(2, 2, 14), (1, 0, 0)]
+    assert len(measure_batches(batches, {0: 7, 1: 7})) == 2  # of the others nothing is known yet
+    whole = measure_batches(batches, {0: 7, 1: 7, 6: 7})
+    assert [b.records for b in whole] == [2, 0, 0, 0, 1]
+
+
+def test_batches_are_parsed_by_their_headers() -> None:
+    """The last batch counts by its header, though its records are cut off."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000)  # type: ignore[no-untyped-call]
+    for offset in range(3):
+        builder.append(offset, 1, None, b"x" * 100, [])
+    built = bytes(builder.build())
+    found = list(parse_batches(built + built[:70]))
+    assert [(b.base_offset, b.next_offset, b.log_bytes, b.records) for b in found] == [
+        (0, 3, len(built), 3)
+    ] * 2
 
 
 def test_a_record_with_unreadable_headers_counts_without_them() -> None:
@@ -36,16 +115,12 @@ def test_a_record_with_unreadable_headers_counts_without_them() -> None:
     assert record_sampler._compute_size(message) == 3
 
 
-def test_partitions_of_deleted_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partitions_of_deleted_topics_are_forgotten(sampler: RecordSampler) -> None:
     """A group-pattern sees short-lived topics come and go for months."""
-    sampler = RecordSampler({"bootstrap.servers": "localhost:1"})
-    monkeypatch.setattr(sampler, "_read_newest_records", lambda *_: [])
-    monkeypatch.setattr(record_sampler, "_group_sizes_by_partition", lambda _: {p: [1] for p in ends})
     for hour in range(5):
-        ends = {TopicPartition(f"t{hour}", 0): 1}
-        sampler.sample_record_sizes(ends, dict.fromkeys(ends, 0), 3600.0 * hour)
-    sampler.close()
-    assert (set(sampler._attempted_at), set(sampler._sampled_at)) == (set(ends), set(ends))
+        assert sample(sampler, [TopicPartition(f"t{hour}", 0)], 3600.0 * hour)
+    kept = (sampler._attempted_at, sampler._sampled_at, sampler._counts, sampler._ends)
+    assert [{p.topic for p in of_partition} for of_partition in kept] == [{"t4"}] * 4
 
 
 def test_a_cluster_client_keeps_the_partitions_that_exist() -> None:

@@ -1,7 +1,6 @@
 """The group monitor: at which time a reading counts as taken."""
 
 from collections.abc import Iterable
-from types import SimpleNamespace
 
 import pytest
 from ticking import Ticking
@@ -12,6 +11,7 @@ from trimtab.sidecar.kafka.broker_client import GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.settings.settings import load_settings
 
 A = TopicPartition("t", 0)
@@ -45,9 +45,15 @@ class Slow(Ticking):
     def explain_missing_topic(self, topic: str) -> str:
         return topic
 
-    def sample_record_sizes(self, *_: object) -> dict[TopicPartition, list[int]]:
+    denied_topics = transactional = frozenset[str]()
+
+    def fetch_log_sizes(self, *_: object) -> PartitionOffsets:
         self.now += self.others
-        return {A: [100]}
+        return PartitionOffsets({})
+
+    def sample_batches(self, *_: object) -> dict[TopicPartition, list[SampledBatch]]:
+        self.now += self.others
+        return {A: [SampledBatch.of_record(100)]}
 
 
 @pytest.fixture
@@ -62,9 +68,7 @@ def monitor(monkeypatch: pytest.MonkeyPatch, slow: Slow) -> GroupMonitor:
     monitor.close()
     monkeypatch.setattr(monitor, "_brokers", slow)
     monkeypatch.setattr(monitor, "_described", slow)
-    monkeypatch.setattr(
-        monitor, "_sampler", SimpleNamespace(sample_record_sizes=slow.sample_record_sizes, denied_topics=())
-    )
+    monkeypatch.setattr(monitor, "_sampler", slow)
     return monitor
 
 

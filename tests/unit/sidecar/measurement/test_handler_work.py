@@ -13,11 +13,12 @@ from trimtab.sidecar.measurement.handler_work import (
     parse_handler_report,
 )
 from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.measurement.record_sizes import RecordSize
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 ONE = ObservedMember("id-1", "one", frozenset({A, B}))
-SIZES = {A: 100.0, B: 10.0}
+SIZES = {A: RecordSize(100.0), B: RecordSize(10.0)}
 OPENED = 1.7e9
 
 
@@ -74,8 +75,8 @@ def test_what_does_not_belong_together_is_no_work(
 def test_unknown_sizes_make_no_work(begun: HandlerWorkTracker) -> None:
     """Only those of partitions that were read count."""
     given = readings(1_300, 2_000, told(17, 140))
-    assert begun.collect_work([ONE], given, {B: 10.0})[0] == ()
-    assert begun.collect_work([ONE], given, {A: 100.0})[0] != ()
+    assert begun.collect_work([ONE], given, {B: RecordSize(10.0)})[0] == ()
+    assert begun.collect_work([ONE], given, {A: RecordSize(100.0)})[0] != ()
 
 
 @pytest.mark.parametrize(

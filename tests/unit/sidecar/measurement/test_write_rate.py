@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.measurement.record_sizes import RecordSizes, SampledBatch
 from trimtab.sidecar.measurement.write_rate import (
     CatchUpPolicy,
     CounterSample,
     OffsetReadings,
-    RecordSizes,
     RecordWeights,
     SlidingWindow,
     WriteRateMeter,
@@ -86,11 +86,8 @@ def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
     assert rate <= max(growth[1:]) / step + 1e-9
 
 
-def test_sizes_are_weighted_means() -> None:
-    """Newer samples weigh more, and an unsampled partition takes its topic's mean."""
-    sizes = RecordSizes(smoothing_factor=0.5).update_means({A: [100, 300]}).update_means({A: [400], B: []})
-    other = TopicPartition("clicks", 0)
-    assert sizes.estimate_sizes([A, B, other]) == {A: 300.0, B: 300.0}
+def sized(size: int) -> RecordSizes:
+    return RecordSizes().add_samples({A: [SampledBatch.of_record(size)]})
 
 
 def readings(**given: object) -> OffsetReadings:
@@ -134,8 +131,8 @@ def test_offsets_need_a_size_only_for_records() -> None:
 
 
 def test_log_dirs_measure_bytes() -> None:
-    """With log-dirs, bytes/s are the growth of files, and record sizes follow from them."""
-    meter = WriteRateMeter(SlidingWindow(30, 1), log_size_window=SlidingWindow(30, 1))
+    """With log-dirs, bytes/s are offsets x bytes on disk of an offset."""
+    meter = WriteRateMeter(SlidingWindow(30, 1), record_sizes=RecordSizes(on_disk=True))
     first, last = readings(log_sizes={A: 6000}), readings(end_offsets={A: 120}, log_sizes={A: 8000})
     measured = meter.add_readings(0, first).add_readings(10, last).measure_partitions(last)[A]
     assert (measured.bytes_per_s, measured.records_per_s) == (200.0, 2.0)
@@ -154,8 +151,8 @@ def test_a_record_weighs_its_cost_beyond_its_bytes() -> None:
 
 def test_log_dirs_add_the_cost_of_records() -> None:
     """The growth of the files plus the cost of each record; unknown while the records are."""
-    weights = RecordWeights(record=150.0)
-    meter = WriteRateMeter(SlidingWindow(30, 1), log_size_window=SlidingWindow(30, 1), weights=weights)
+    sizes = RecordSizes(on_disk=True)
+    meter = WriteRateMeter(SlidingWindow(30, 1), record_sizes=sizes, weights=RecordWeights(record=150.0))
     first, last = readings(log_sizes={A: 6000}), readings(end_offsets={A: 120}, log_sizes={A: 8000})
     measured = meter.add_readings(0, first).add_readings(10, last).measure_partitions(last)[A]
     assert (measured.bytes_per_s, measured.records_per_s) == (200.0 + 2 * 150, 2.0)
@@ -191,9 +188,7 @@ def look(end: int, committed: int | None) -> OffsetReadings:
 
 def metered(*looks: tuple[int, int | None]) -> tuple[WriteRateMeter, OffsetReadings]:
     """Return a meter of 10-byte records after readings ten seconds apart: end and commit."""
-    meter = WriteRateMeter(
-        SlidingWindow(30, 10), commit_window=SlidingWindow(60, 30), record_sizes=RecordSizes(means={A: 10.0})
-    )
+    meter = WriteRateMeter(SlidingWindow(30, 10), commit_window=SlidingWindow(60, 30), record_sizes=sized(10))
     for second, seen in enumerate(looks):
         meter = meter.add_readings(10.0 * second, look(*seen))
     return meter, look(*looks[-1])
@@ -218,7 +213,7 @@ def test_partitions_of_deleted_topics_are_forgotten() -> None:
     gone = replace(look(500, None), partitions=(TopicPartition("other", 0),))
     for readings, kept in ((seen, {A}), (replace(gone, committed_offsets={A: 4}), {A}), (gone, set())):
         meter = meter.add_readings(20.0, readings)
-        assert set(meter.ever_committed) == set(meter.record_sizes.means) == kept
+        assert set(meter.ever_committed) == set(meter.record_sizes.samples) == kept
 
 
 def test_a_new_group_has_the_whole_log_to_read() -> None:

@@ -7,10 +7,8 @@ lost again:
         tests/unit/sidecar/simulation/test_decision_quality.py    # prints today's
 """
 
-import runpy
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,12 +17,10 @@ import pytest
 from trimtab.assignor.analysis.simulation import SimulationRun, SimulationSetup, parse_contender
 from trimtab.assignor.analysis.streams.generators import RandomWalk, ZipfLoad
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
+from trimtab.cli.simulate.trace_source import load_windows
 from trimtab.sidecar.simulation.live_loop import run_live
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 
-load_windows: Any = runpy.run_path(str(Path(__file__).parents[4] / "benchmarks" / "public_traces.py"))[
-    "load_windows"
-]
 SETUP = SimulationSetup(headroom=0.9)
 TOLERANCE: Final = 0.05
 LATE_TOLERANCE_PERCENT: Final = 0.1  # also where nothing was late

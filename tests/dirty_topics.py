@@ -1,0 +1,64 @@
+"""Producers of what real topics hold: sizes with a heavy tail, transactions, aborted and open ones."""
+
+import random
+from collections.abc import Callable
+from time import monotonic
+
+from steady import Background
+
+LARGE, SMALL, LARGE_SHARE = 50_000, 300, 0.02
+MEAN_SIZE = LARGE * LARGE_SHARE + SMALL * (1 - LARGE_SHARE)
+
+
+def draw_mixed(draw: random.Random) -> int:
+    """Return a size of which 2 % are 50 kB and the others 300 B."""
+    return LARGE if draw.random() < LARGE_SHARE else SMALL
+
+
+def draw_pareto(draw: random.Random, least: int = 200, most: int = 900_000) -> int:
+    """Return a size of a Pareto distribution with infinite variance, cut where brokers refuse records."""
+    return min(most, int(least * draw.paretovariate(1.2)))
+
+
+class Sized(Background):
+    """Writes records of drawn sizes at a steady number a second, to random partitions."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        rate: float,
+        draw: Callable[[random.Random], int] = draw_mixed,
+        compression: str = "none",
+    ) -> None:
+        self.history: list[tuple[float, int]] = []  # time and bytes written until then
+        self._partitions = partitions
+        self._rate = rate
+        self._draw = draw
+        self._random = random.Random(4711)  # noqa: S311 - of a test
+        # text of different words, which compresses to a third
+        words = [f"{self._random.randrange(10**6):x}" for _ in range(5000)]
+        self._text = " ".join(words).encode() * 40
+        super().__init__(bootstrap, topic, {"compression.type": compression})
+
+    def get_written_rate(self, since: float, until: float) -> float:
+        """Return the bytes/s that were written between two monotonic times."""
+        spans = [(at, size) for at, size in list(self.history) if since <= at <= until]
+        return (spans[-1][1] - spans[0][1]) / (spans[-1][0] - spans[0][0])
+
+    def _run(self) -> None:
+        begun, count, total = monotonic(), 0, 0
+        while not self._stop.wait(0.02):
+            due = int((monotonic() - begun) * self._rate)
+            for _ in range(due - count):
+                size = self._draw(self._random)
+                start = self._random.randrange(len(self._text) - size) if size < len(self._text) else 0
+                number = self._random.randrange(self._partitions)
+                self._producer.produce(
+                    self._topic, self._text[start : start + size].ljust(size), partition=number
+                )
+                total += size
+            count = due
+            self.history.append((monotonic(), total))
+            self._producer.poll(0)
