@@ -262,12 +262,12 @@ def test_an_outage_that_outlasts_the_patience_is_raised(script: list[str], delet
     """The batch is written again later. Its files stay if a try may land yet."""
     times = iter([0.0, 10.0])
     backoff = ImmediateBackoff(random.Random(1), patience_s=10.0, now=lambda: next(times))  # noqa: S311 - jitter
-    table = Table(script)
+    table = Table([*script])
 
     def fail(**_: Any) -> VersionedOffsets:
         raise LakeUnavailableError("no answer")
 
-    if not script:
+    if not table.script:
         table.read_offsets = fail  # type: ignore[method-assign]
     with pytest.raises(LakeUnavailableError, match="no answer"):
         commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
