@@ -62,9 +62,8 @@ class TableHalts:
         unreachable: dict[str, LakeUnavailableError] = {}
         for tried, (topic, chosen) in enumerate(sorted(topics.items()), 1):
             try:
-                starts |= self.find_starts(
-                    topic, chosen, partial(self.starts.read_offsets, deadline=deadline)
-                )
+                read_offsets = partial(self.starts.read_offsets, self.table_for(topic), deadline)
+                starts |= self.find_starts(topic, chosen, read_offsets)
             except LakeUnavailableError as error:
                 unreachable[topic] = error
                 if not is_read and len(unreachable) == tried >= min(len(topics), _OUTAGE_TABLES):
@@ -74,17 +73,15 @@ class TableHalts:
         return starts
 
     def find_starts(
-        self, topic: str, partitions: list[TopicPartition], read_offsets: Callable[[str], CommittedOffsets]
+        self, topic: str, partitions: list[TopicPartition], read_offsets: Callable[[], CommittedOffsets]
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of these partitions of a topic; none if they are halted."""
         try:
-            return self.starts.find_starts(topic, partitions, read_offsets)
+            return self.starts.find_starts(topic, partitions, read_offsets())
         except TableNameCollisionError as error:
             self.halt_partitions({p: self.positions.next_offset(p) for p in partitions}, error)
-        except LakeUnavailableError:
-            raise
         except Exception as error:
-            if concerns_all(error):
+            if isinstance(error, LakeUnavailableError) or concerns_all(error):
                 raise
             self._halt_unread(partitions, error)
         return {}
@@ -200,7 +197,7 @@ class TableHalts:
         for topic in self.starts.list_unknown(partitions):
             known = [p for p in partitions if p.topic == topic]
             try:
-                starts = self.find_starts(topic, known, lambda _: answer.result())
+                starts = self.find_starts(topic, known, answer.result)
             except LakeUnavailableError as error:  # of a table that is not read: it ends nothing
                 return self.halt_table(table, error)
             for partition, start in starts.items():

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 
 from trimtab.assignor.topic_partition import TopicPartition
@@ -24,20 +24,15 @@ class TopicStarts:
         self._tables_by_topic: dict[str, str] = {}
 
     def find_starts(
-        self,
-        topic: str,
-        partitions: Iterable[TopicPartition],
-        read_offsets: Callable[[str], CommittedOffsets],
+        self, topic: str, partitions: Iterable[TopicPartition], offsets: CommittedOffsets
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of a topic's partitions, None for those that its table does not know.
 
-        Raises TableNameCollisionError, and what reading the table's offsets raises.
+        Raises TableNameCollisionError.
         """
-        table = self._names.table_for(topic)
-        offsets = read_offsets(table)
         # Other processes may write topics into this table that map to the same name.
         self._names.check_topic(topic, offsets.topics_of(self._group) | self._tables_by_topic.keys())
-        self._tables_by_topic[topic] = table
+        self._tables_by_topic[topic] = self._names.table_for(topic)
         return {p: offsets.next_offset(self._group, p) for p in partitions}
 
     def list_unknown(self, partitions: Collection[TopicPartition]) -> list[str]:

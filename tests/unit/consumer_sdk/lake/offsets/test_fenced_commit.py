@@ -102,9 +102,8 @@ class ImmediateBackoff(RetryBackoff):
     def wait_after_race(self, attempt: int) -> None:  # noqa: ARG002 - the interface
         self.raise_if_cancelled()
 
-    def wait_after_outage(self, attempt: int) -> float:  # noqa: ARG002 - the interface
+    def wait_after_outage(self, attempt: int) -> None:  # noqa: ARG002 - the interface
         self.raise_if_cancelled()
-        return 0.0
 
 
 @pytest.fixture
@@ -133,9 +132,8 @@ def test_each_race_and_each_outage_waits_longer() -> None:
         def wait_after_race(self, attempt: int) -> None:
             waits.append(("race", attempt))
 
-        def wait_after_outage(self, attempt: int) -> float:
+        def wait_after_outage(self, attempt: int) -> None:
             waits.append(("outage", attempt))
-            return 0.0
 
     table = Table(["race", "away", "race", "away", "ok"])
     commit_fenced(table, StagedFiles("x"), "g", SPANS, Counting(random.Random(1)), NOW)  # noqa: S311 - jitter

@@ -480,10 +480,10 @@ class OutageRig:
         self.lake, self.clock, self.consumer = OutageLake(*unreachable), ManualClock(), LogConsumer()
         self.metrics = LakeMetrics()
 
-        def wait(backoff: RetryBackoff, shortest: float, _: float, attempt: int) -> float:
+        def wait(backoff: RetryBackoff, shortest: float, *_: float) -> None:
             backoff.raise_if_cancelled()
             self.clock.now += shortest
-            return backoff.cancelled.wait(0.01) or attempt
+            backoff.cancelled.wait(0.01)
 
         monkeypatch.setattr(RetryBackoff, "_wait", wait)
         settings = CONFIG | {"batch.max.age": "1 s", "lake.flush.timeout": "30 s"} | config
