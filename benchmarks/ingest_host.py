@@ -2,8 +2,7 @@
 
 PLAN is JSON: `bootstrap`, `folder`, and `warm_up` and `timed`, each [topic, records]. The process
 reads the topic `warm_up`, prints `ready`, waits for a line, reads `timed`, and prints `begin` at
-the first record and `end {seconds}` when the last one is in the table. Then it counts the table's rows:
-`found {rows, distinct}`.
+the first record and `end {seconds}` when the last one is in the table; then `found {rows, distinct}`.
 """
 
 import json

@@ -63,15 +63,13 @@ class RetryBackoff:
         """Wait after a lost race. Raises FlushAbandonedError."""
         self._wait(RACE_BACKOFF_MIN_S, RACE_BACKOFF_MAX_S, attempt)
 
-    def wait_after_outage(self, attempt: int) -> float:
-        """Wait after an outage; return the delay in seconds. Raises FlushAbandonedError."""
-        return self._wait(OUTAGE_BACKOFF_MIN_S, OUTAGE_BACKOFF_MAX_S, attempt)
+    def wait_after_outage(self, attempt: int) -> None:
+        """Wait after an outage. Raises FlushAbandonedError."""
+        self._wait(OUTAGE_BACKOFF_MIN_S, OUTAGE_BACKOFF_MAX_S, attempt)
 
-    def _wait(self, shortest: float, longest: float, attempt: int) -> float:
-        seconds = backoff_seconds(shortest, longest, attempt, self.rng)
-        self.cancelled.wait(seconds)
+    def _wait(self, shortest: float, longest: float, attempt: int) -> None:
+        self.cancelled.wait(backoff_seconds(shortest, longest, attempt, self.rng))
         self.raise_if_cancelled()
-        return seconds
 
     def retry_until_cancelled(self, what: str, operation: Callable[[], ResultT]) -> ResultT:
         """Return the operation's result; log and retry retryable errors until cancelled or overdue."""

@@ -202,10 +202,9 @@ class Rig:
     def waiting(self) -> Generator[None]:
         """Let the waits of flushes take time of the clock only."""
 
-        def wait(backoff: RetryBackoff, shortest: float, longest: float, attempt: int) -> float:
+        def wait(backoff: RetryBackoff, shortest: float, longest: float, attempt: int) -> None:
             backoff.raise_if_cancelled()
             self.clock.now += min(longest, shortest * 2.0**attempt)
-            return attempt
 
         with mock.patch.object(RetryBackoff, "_wait", wait):
             yield

@@ -5,8 +5,10 @@ records fetched before a callback are still to be passed to `write`.
 """
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from confluent_kafka import TopicPartition as RawPartition
@@ -21,6 +23,7 @@ from trimtab.consumer_sdk.errors import (
     TableNameCollisionError,
 )
 from trimtab.consumer_sdk.lake.interfaces import RecordConsumer
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer
 from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all, to_table_error
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
@@ -42,6 +45,9 @@ class TableHalts:
     halted: HaltedPartitions
     clock: Clock
     held: set[TopicPartition] = field(default_factory=set[TopicPartition])
+    asked: "dict[str, Future[CommittedOffsets]]" = field(
+        default_factory=dict[str, "Future[CommittedOffsets]"]
+    )
 
     def find_all_starts(
         self, partitions: Collection[TopicPartition], deadline: float
@@ -56,7 +62,8 @@ class TableHalts:
         unreachable: dict[str, LakeUnavailableError] = {}
         for tried, (topic, chosen) in enumerate(sorted(topics.items()), 1):
             try:
-                starts |= self.find_starts(topic, chosen, deadline)
+                read_offsets = partial(self.starts.read_offsets, self.table_for(topic), deadline)
+                starts |= self.find_starts(topic, chosen, read_offsets)
             except LakeUnavailableError as error:
                 unreachable[topic] = error
                 if not is_read and len(unreachable) == tried >= min(len(topics), _OUTAGE_TABLES):
@@ -66,17 +73,15 @@ class TableHalts:
         return starts
 
     def find_starts(
-        self, topic: str, partitions: list[TopicPartition], deadline: float
+        self, topic: str, partitions: list[TopicPartition], read_offsets: Callable[[], CommittedOffsets]
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of these partitions of a topic; none if they are halted."""
         try:
-            return self.starts.find_starts(topic, partitions, deadline)
+            return self.starts.find_starts(topic, partitions, read_offsets())
         except TableNameCollisionError as error:
             self.halt_partitions({p: self.positions.next_offset(p) for p in partitions}, error)
-        except LakeUnavailableError:
-            raise
         except Exception as error:
-            if concerns_all(error):
+            if isinstance(error, LakeUnavailableError) or concerns_all(error):
                 raise
             self._halt_unread(partitions, error)
         return {}
@@ -157,16 +162,20 @@ class TableHalts:
 
     def begin_trials(self) -> dict[TopicPartition, int]:
         """Try the tables whose delay has passed; return where their partitions are read on."""
-        restarts: dict[TopicPartition, int] = {}
-        for table, partitions in self.halted.begin_trials(self.clock.monotonic()).items():
-            try:
-                self._start_topics(partitions)
-            except LakeUnavailableError as error:  # of a table that is not read: it ends nothing
-                self.halt_table(table, error)
-            offsets = ((p, self.positions.next_offset(p)) for p in partitions if p not in self.halted)
-            restarts |= {p: offset for p, offset in offsets if offset is not None}
+        due = self.halted.begin_trials(self.clock.monotonic())
+        for table, partitions in due.items():
+            if self.starts.list_unknown(partitions) and table not in self.asked:
+                self.asked[table] = self.starts.ask_for_offsets(table)
+        answers = {table: answer for table, answer in self.asked.items() if answer.done()}
+        for table, answer in answers.items():
+            del self.asked[table]
+            if table in self.halted.list_tried():  # not if it was assigned again meanwhile
+                self._start_topics(table, answer)
+        ready = sorted((due.keys() - self.asked.keys()) | (answers.keys() & self.halted.list_tried()))
+        restarts = {p: self.positions.next_offset(p) for table in ready for p in self._find_read(table)}
+        for table in ready:
             self.end_trial(table)
-        return restarts
+        return {p: offset for p, offset in restarts.items() if offset is not None}
 
     def end_trial(self, table: str) -> None:
         """End the halt of a table that is tried and has the records that it failed at."""
@@ -182,13 +191,19 @@ class TableHalts:
             self.positions.assign(partition, None)
         self.halt_table(self.table_for(partitions[0].topic), error)
 
-    def _start_topics(self, partitions: Collection[TopicPartition]) -> None:
-        """Find the starts of topics whose tables could not be read at their assignment."""
+    def _start_topics(self, table: str, answer: "Future[CommittedOffsets]") -> None:
+        """Find the starts of topics whose table could not be read at their assignment."""
+        partitions = self._find_read(table)
         for topic in self.starts.list_unknown(partitions):
             known = [p for p in partitions if p.topic == topic]
-            for partition, start in self.find_starts(topic, known, self.clock.monotonic()).items():
+            try:
+                starts = self.find_starts(topic, known, answer.result)
+            except LakeUnavailableError as error:  # of a table that is not read: it ends nothing
+                return self.halt_table(table, error)
+            for partition, start in starts.items():
                 if start is not None:
                     self.positions.assign(partition, start)
+        return None
 
     def _find_commit(self, partition: TopicPartition) -> int | None:
         """Return the next offset of a table; of a halted partition without one, that of its first record."""

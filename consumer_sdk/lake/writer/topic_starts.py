@@ -1,7 +1,9 @@
 """Where the partitions of a topic begin: at the offsets of its table, whose name no other topic may have."""
 
 import random
+import threading
 from collections.abc import Collection, Iterable
+from concurrent.futures import Future
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
@@ -22,18 +24,15 @@ class TopicStarts:
         self._tables_by_topic: dict[str, str] = {}
 
     def find_starts(
-        self, topic: str, partitions: Iterable[TopicPartition], deadline: float
+        self, topic: str, partitions: Iterable[TopicPartition], offsets: CommittedOffsets
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of a topic's partitions, None for those that its table does not know.
 
-        An outage is retried until the deadline, of the monotonic clock. Raises TableNameCollisionError,
-        CommittedOffsetsLostError, LakeUnavailableError, and any error of a table that cannot be opened.
+        Raises TableNameCollisionError.
         """
-        table = self._names.table_for(topic)
-        offsets = self._read_offsets(table, deadline)
         # Other processes may write topics into this table that map to the same name.
         self._names.check_topic(topic, offsets.topics_of(self._group) | self._tables_by_topic.keys())
-        self._tables_by_topic[topic] = table
+        self._tables_by_topic[topic] = self._names.table_for(topic)
         return {p: offsets.next_offset(self._group, p) for p in partitions}
 
     def list_unknown(self, partitions: Collection[TopicPartition]) -> list[str]:
@@ -45,7 +44,25 @@ class TopicStarts:
         # A copy: this runs on a flush thread, and an assignment may register a topic meanwhile.
         return sorted(topic for topic, name in tuple(self._tables_by_topic.items()) if name == table)
 
-    def _read_offsets(self, table: str, deadline: float) -> CommittedOffsets:
+    def ask_for_offsets(self, table: str) -> "Future[CommittedOffsets]":
+        """Read a table's offsets once, on a thread of its own: the call may take long to fail."""
+        answer: Future[CommittedOffsets] = Future()
+
+        def ask() -> None:
+            try:
+                answer.set_result(self.read_offsets(table, self._clock.monotonic()))
+            except BaseException as error:  # noqa: BLE001 - the future raises it
+                answer.set_exception(error)
+
+        threading.Thread(target=ask, name="trimtab-starts", daemon=True).start()
+        return answer
+
+    def read_offsets(self, table: str, deadline: float) -> CommittedOffsets:
+        """Return a table's offsets; an outage is retried until the deadline, of the monotonic clock.
+
+        Raises CommittedOffsetsLostError, LakeUnavailableError, and any error of a table that does not open.
+        """
+
         def read() -> CommittedOffsets:
             opened = self._lake.open_table(table)
             return CommittedOffsets() if opened is None else opened.read_offsets(refresh=False).offsets

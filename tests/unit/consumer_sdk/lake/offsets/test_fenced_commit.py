@@ -102,9 +102,8 @@ class ImmediateBackoff(RetryBackoff):
     def wait_after_race(self, attempt: int) -> None:  # noqa: ARG002 - the interface
         self.raise_if_cancelled()
 
-    def wait_after_outage(self, attempt: int) -> float:  # noqa: ARG002 - the interface
+    def wait_after_outage(self, attempt: int) -> None:  # noqa: ARG002 - the interface
         self.raise_if_cancelled()
-        return 0.0
 
 
 @pytest.fixture
@@ -133,9 +132,8 @@ def test_each_race_and_each_outage_waits_longer() -> None:
         def wait_after_race(self, attempt: int) -> None:
             waits.append(("race", attempt))
 
-        def wait_after_outage(self, attempt: int) -> float:
+        def wait_after_outage(self, attempt: int) -> None:
             waits.append(("outage", attempt))
-            return 0.0
 
     table = Table(["race", "away", "race", "away", "ok"])
     commit_fenced(table, StagedFiles("x"), "g", SPANS, Counting(random.Random(1)), NOW)  # noqa: S311 - jitter
@@ -262,12 +260,12 @@ def test_an_outage_that_outlasts_the_patience_is_raised(script: list[str], delet
     """The batch is written again later. Its files stay if a try may land yet."""
     times = iter([0.0, 10.0])
     backoff = ImmediateBackoff(random.Random(1), patience_s=10.0, now=lambda: next(times))  # noqa: S311 - jitter
-    table = Table(script)
+    table = Table([*script])
 
     def fail(**_: Any) -> VersionedOffsets:
         raise LakeUnavailableError("no answer")
 
-    if not script:
+    if not table.script:
         table.read_offsets = fail  # type: ignore[method-assign]
     with pytest.raises(LakeUnavailableError, match="no answer"):
         commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)

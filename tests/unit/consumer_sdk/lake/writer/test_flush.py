@@ -60,8 +60,7 @@ class NoWait(RetryBackoff):
 
     def wait_after_race(self, attempt: int) -> None: ...
 
-    def wait_after_outage(self, attempt: int) -> float:  # noqa: ARG002 - the interface
-        return 0.0
+    def wait_after_outage(self, attempt: int) -> None: ...
 
 
 class EvensApart(TableProjection):

@@ -82,6 +82,8 @@ def test_a_halt_is_over_behind_the_records_that_failed(
     """Rows before them, or of other partitions, prove nothing; one line says that it is over."""
     caplog.set_level(logging.INFO, "trimtab.lake")
     halted.halt_table("lake.a", {P, Q}, ERROR, 0.0, {P: 5, Q: 9})
+    find_trial(halted, 0.0)
+    halted.halt_table("lake.a", {P, Q}, ERROR, 0.0, {P: 3, Q: 9})  # of an earlier record, in the trial
     halted.end_trial("lake.a", {P: 5, Q: 9})  # of a flush before the halt
     find_trial(halted, 0.0)
     for committed in ({P: 5, Q: 8}, {P: 4}, {}):
@@ -127,15 +129,21 @@ def test_new_partitions_share_the_halt_and_the_last_one_ends_it(
     assert sample(metrics, "trimtab_halted_tables", table="lake.a") == 0
 
 
-def test_a_partition_that_is_assigned_again_is_read(halted: HaltedPartitions, metrics: LakeMetrics) -> None:
-    """What was not told yet of its halt is no news any more."""
+def test_a_partition_that_is_assigned_again_is_read(
+    halted: HaltedPartitions, metrics: LakeMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was not told yet of its halt is no news any more, nor is where its first record stood."""
     halted.halt({P}, EXPIRED)
+    assert caplog.messages == ["a-0 not read until assigned again: a-0: expired"]
+    halted.note_first_unread(P, 7)
     assert sample(metrics, "trimtab_halted_partitions", topic="a") == 1
     assert P in halted
     halted.discard({P})
     assert sample(metrics, "trimtab_halted_partitions", topic="a") == 0
     assert P not in halted
     assert halted.pop_news(lambda _: 1) == ({}, {})
+    halted.halt({P}, EXPIRED)
+    assert halted.pop_news(lambda _: None) == ({}, {})
 
 
 def test_a_partition_that_is_halted_for_itself_shares_no_halt_of_its_table(

@@ -83,13 +83,15 @@ class PartlyUnavailableLake(Lake):
         super().__init__()
         self.unreachable = {*unreachable}
         self.attempts: Counter[str] = Counter()
+        self.before_open: Callable[[], None] = lambda: None
 
     def open_table(self, name: str) -> LakeTable | None:
         self.attempts[name] += 1
+        self.before_open()
         return (UnavailableLake() if name in self.unreachable else super()).open_table(name)
 
 
-def test_an_unreachable_table_ends_no_assignment() -> None:
+def test_an_unreachable_table_ends_no_assignment(eventually: Callable[..., None]) -> None:
     """Its topic begins once it is reachable, where the group stands; one deadline holds for all tables."""
     lake, consumer, clock = PartlyUnavailableLake("lake.a", "lake.b"), StartConsumer(), SystemClock()
     clock.monotonic = lambda: SystemClock.monotonic() + skipped  # type: ignore[method-assign]
@@ -104,9 +106,32 @@ def test_an_unreachable_table_ends_no_assignment() -> None:
         writer.raise_if_halted()
     lake.unreachable.clear()
     skipped += 5.0
-    writer.write([])
-    assert consumer.offsets == [("a", 10), ("b", 20)]
+    eventually(lambda: writer.write([]) or sorted(consumer.offsets) == [("a", 10), ("b", 20)])
     writer.close()
+
+
+def test_a_trial_of_a_table_that_hangs_holds_up_nothing(eventually: Callable[..., None]) -> None:
+    """Its start is asked for beside the reading, once: a client's timeout may be minutes."""
+    lake, consumer, clock = PartlyUnavailableLake("lake.b"), StartConsumer(), ManualClock()
+    writer = LakeWriter(consumer, CONFIG | {"lake.flush.timeout": 0}, lake=lake, clock=clock)
+    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
+    writer.write([OtherRecord(20, 0)])
+    released = threading.Event()
+    lake.before_open = lambda: released.wait(20) and None
+    for _ in range(3):
+        clock.now += 10.0
+        writer.write([])
+    assert lake.attempts["lake.b"] <= 2  # one at the assignment
+    writer.on_revoke(None, [RawPartition("b", 0)])
+    released.set()
+    for opened in (False, True):
+        eventually(lambda: writer.write([]) or not writer._halts.asked)  # pyright: ignore[reportPrivateUsage]
+        assert consumer.offsets == [("a", 10), ("b", 20)][: 1 + opened]
+        writer.on_assign(None, [RawPartition("b", 0)])
+        writer.write([OtherRecord(20, 0)])
+        lake.unreachable.clear()
+        clock.now += 10.0
+    writer.__exit__(KeyError)
 
 
 def test_tables_that_are_unreachable_at_once_are_an_outage() -> None:
@@ -213,7 +238,7 @@ def test_records_before_expired_offsets_are_written(monkeypatch: pytest.MonkeyPa
     assert flushed == [(10, 12)]
 
 
-def test_a_table_without_its_offsets_is_read_again_by_itself() -> None:
+def test_a_table_without_its_offsets_is_read_again_by_itself(eventually: Callable[..., None]) -> None:
     """As the other engine restores them: no restart, and no assignment, is needed."""
     lake, consumer, clock = Lake(), StartConsumer(), ManualClock()
     openers: dict[str, Any] = {"lake.b": lambda _: DamagedTable("lake.b")}
@@ -226,6 +251,7 @@ def test_a_table_without_its_offsets_is_read_again_by_itself() -> None:
     for mended in (False, True):
         clock.now += 10.0
         writer.write([])
+        eventually(lambda: writer.write([]) or not writer._halts.asked)  # pyright: ignore[reportPrivateUsage]
         assert consumer.offsets == [("a", 10), ("b", 20)][: 1 + mended]
         openers.clear()
     writer.close()
@@ -454,10 +480,10 @@ class OutageRig:
         self.lake, self.clock, self.consumer = OutageLake(*unreachable), ManualClock(), LogConsumer()
         self.metrics = LakeMetrics()
 
-        def wait(backoff: RetryBackoff, shortest: float, _: float, attempt: int) -> float:
+        def wait(backoff: RetryBackoff, shortest: float, *_: float) -> None:
             backoff.raise_if_cancelled()
             self.clock.now += shortest
-            return backoff.cancelled.wait(0.01) or attempt
+            backoff.cancelled.wait(0.01)
 
         monkeypatch.setattr(RetryBackoff, "_wait", wait)
         settings = CONFIG | {"batch.max.age": "1 s", "lake.flush.timeout": "30 s"} | config
