@@ -4,6 +4,7 @@ A value that Connect wraps (JsonConverter: `{"schema": {"type": …}, "payload":
 `lake.schema` has both of these columns.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -34,6 +35,8 @@ _PAYLOAD: Final = "payload"
 _WRAPPER: Final = frozenset({"schema", _PAYLOAD})
 _WRAPPED: Final = r'(?s)^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:.*\}\s*,\s*"payload"\s*:'
 _NULL_PAYLOAD: Final = "its payload is null"
+# as a type, not as the name of a column
+_BARE_TIMESTAMP: Final = re.compile(r"\btimestamp\s*([,>]|$|not\b|comment\b|default\b)", re.IGNORECASE)
 _PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
     types.BooleanType(): pa.bool_(),
     types.ByteType(): pa.int8(),
@@ -113,11 +116,17 @@ def parse_json_schema(ddl: str) -> Any:
     """Return the pyarrow schema of a DDL text. Raises SettingError."""
     try:
         columns = cast("StructType", StructType.fromDDL(ddl))
+        bare = cast("StructType", StructType.fromDDL("t TIMESTAMP"))[0].dataType
     except (PySparkException, Py4JJavaError, ValueError) as error:  # not a JVM that has died
         line = str(error).strip().splitlines()[0]
         raise SettingError(
             f'lake.schema: {ddl!r} is not a list of Spark SQL columns like "id BIGINT, name STRING": {line}'
         ) from error
+    if bare != types.TimestampType() and _BARE_TIMESTAMP.search(ddl):
+        raise SettingError(
+            f"lake.schema: {ddl!r}: by spark.sql.timestampType a TIMESTAMP of this session has no time zone: "
+            "write TIMESTAMP_LTZ or TIMESTAMP_NTZ, or omit that setting"
+        )
     _check_names(ddl, [column_name(name) for name in columns.names])
     return pa.schema([(column.name, _to_arrow_type(column.name, column.dataType)) for column in columns])
 
