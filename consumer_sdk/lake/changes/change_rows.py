@@ -27,7 +27,7 @@ from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
 from trimtab.consumer_sdk.lake.decoding.decoded_records import convert_in_parts
 from trimtab.consumer_sdk.lake.decoding.value_ranges import ValueRanges
-from trimtab.consumer_sdk.lake.schema.record_columns import column_name
+from trimtab.consumer_sdk.lake.schema.record_columns import column_name, find_name_problem
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 POSITION_COLUMNS: Final = ("topic", "partition", "offset", "timestamp")
@@ -255,10 +255,9 @@ def _mark_deletes(table: Table, deletes: Array) -> ChangeRows:
 
 def _to_row_table(structs: Array, key_columns: Sequence[str]) -> Table:
     """Return the structs' fields as columns; a missing key column has the type null."""
-    names = [column_name(name).lower() for name in structs.type.names]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if problem := find_name_problem(structs.type):
         raise TableSchemaMismatchError(
-            f"the rows of changes have two columns {twice[0]!r}, which a table cannot: SQL ignores the case "
+            f"the rows of changes have {problem}, which a table cannot: SQL ignores the case "
             "of names. Nothing was written and no offset moved"
         )
     columns = {column_name(f.name): v for f, v in zip(structs.type, structs.flatten(), strict=True)}

@@ -28,7 +28,7 @@ from trimtab.consumer_sdk.lake.decoding.decoded_records import (
 from trimtab.consumer_sdk.lake.decoding.json_columns import read_objects
 from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
 from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.schema.record_columns import column_name
+from trimtab.consumer_sdk.lake.schema.record_columns import find_name_problem
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, pc
 
 _PAYLOAD: Final = "payload"
@@ -127,13 +127,14 @@ def parse_json_schema(ddl: str) -> Any:
             f"lake.schema: {ddl!r}: by spark.sql.timestampType a TIMESTAMP of this session has no time zone: "
             "write TIMESTAMP_LTZ or TIMESTAMP_NTZ, or omit that setting"
         )
-    _check_names(ddl, [column_name(name) for name in columns.names])
-    return pa.schema([(column.name, _to_arrow_type(column.name, column.dataType)) for column in columns])
+    schema = pa.schema([(column.name, _to_arrow_type(column.name, column.dataType)) for column in columns])
+    if problem := find_name_problem(schema):
+        raise SettingError(f"lake.schema: {ddl!r} has {problem}; rename one")
+    return schema
 
 
 def _to_arrow_type(path: str, kind: DataType) -> Any:
     if isinstance(kind, StructType) and kind.fields:
-        _check_names(kind.simpleString(), kind.names)
         return pa.struct([(f.name, _to_arrow_type(f"{path}.{f.name}", f.dataType)) for f in kind])
     if isinstance(kind, types.ArrayType):
         return pa.list_(_to_arrow_type(f"{path}.element", kind.elementType))
@@ -148,9 +149,3 @@ def _to_arrow_type(path: str, kind: DataType) -> Any:
             "or MAP with keys of type STRING"
         )
     return _PLAIN_TYPES[kind]
-
-
-def _check_names(where: str, names: list[str]) -> None:
-    lower = [name.lower() for name in names]
-    if twice := sorted({name for name in lower if lower.count(name) > 1}):
-        raise SettingError(f"lake.schema: {where!r} has two columns {twice[0]!r}; rename one")

@@ -36,7 +36,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     ValueReader,
 )
 from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_name
+from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_name, find_name_problem
 
 AVRO_DECODER: Final = "avro"
 PROTOBUF_DECODER: Final = "protobuf"
@@ -226,11 +226,9 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
             "written and no offset moved. Produce the new records to another topic, which has its own "
             "table, or read with lake.decoder=raw"
         ) from error
-    names = [column_name(name).lower() for name in united.names]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if problem := find_name_problem(united):
         raise TableSchemaMismatchError(
-            f"the schemas {ids} of the registry have two columns {twice[0]!r}, which a table cannot: "
+            f"the schemas {ids} of the registry have {problem}, which a table cannot: "
             "SQL ignores the case of names. Nothing was written and no offset moved"
         )
     return united

@@ -8,7 +8,8 @@ A batch with a record whose headers cannot be decoded has one more column, `erro
 for the other records. Such a record keeps its readable headers and becomes a dead letter.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -61,6 +62,36 @@ _UNREADABLE_HEADERS: Final = "header names are not UTF-8; those headers are left
 def column_name(field: str) -> str:
     """Return the column of a decoded field; the name of a record column or a reserved one gets a prefix."""
     return f"value_{field}" if field.lower() in _PREFIXED_COLUMNS else field
+
+
+def fold_name(name: str) -> str:
+    """Return a name as engines compare it that ignore case: character by character."""
+    return "".join(map(_fold_character, name))
+
+
+def _fold_character(character: str) -> str:
+    for other in (character.upper(), character.upper().lower()):
+        character = other if len(other) == 1 else character
+    return character
+
+
+def find_name_problem(fields: Iterable[Any], rename: Callable[[str], str] = column_name) -> str | None:
+    """Return what no table can have among pyarrow fields and the ones within them, None if it can."""
+    fields = list(fields)
+    names = [fold_name(rename(field.name)) for field in fields]
+    if "" in names:
+        return "a column without a name"
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        return f"two columns {twice[0]!r}"
+    structs = chain.from_iterable(_list_structs(field.type) for field in fields)
+    return next(filter(None, (find_name_problem(kind, str) for kind in structs)), None)
+
+
+def _list_structs(kind: Any) -> Iterable[Any]:
+    if pa.types.is_struct(kind):
+        return [kind]
+    inner = (kind.field(at).type for at in range(kind.num_fields))
+    return chain.from_iterable(map(_list_structs, inner))
 
 
 def group_by_partition(messages: Iterable[ConsumedMessage]) -> dict[TopicPartition, list[ConsumedMessage]]:

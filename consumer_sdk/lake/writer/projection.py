@@ -7,6 +7,7 @@ from the dict gets no rows and still keeps the offsets (`table_offsets`, rule 3)
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,11 @@ from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.decoding.frame_ranges import limit_frame
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
-from trimtab.consumer_sdk.lake.schema.record_columns import RESERVED_COLUMNS, split_unreadable
+from trimtab.consumer_sdk.lake.schema.record_columns import (
+    RESERVED_COLUMNS,
+    find_name_problem,
+    split_unreadable,
+)
 from trimtab.consumer_sdk.lake.schema.table_names import check_row_table_name, dead_letter_table
 from trimtab.consumer_sdk.lake.settings import Transform
 from trimtab.consumer_sdk.lake.spark import jvm_errors
@@ -108,10 +113,9 @@ def _check_column_names(table: str, columns: Sequence[str]) -> None:
             f"table {table}: the transform returned a column {reserved[0]}, a name that Iceberg and Delta "
             "keep for columns of their own: rename it in lake.transform"
         )
-    names = [name.lower() for name in columns]
-    if twice := [name for name in columns if names.count(name.lower()) > 1]:
+    if problem := find_name_problem(map(pa.field, columns, repeat(pa.null())), str):
         raise TransformError(
-            f"table {table}: the transform returned two columns {twice[0]}: SQL ignores the case of names"
+            f"table {table}: the transform returned {problem}: SQL ignores the case of names"
         )
 
 

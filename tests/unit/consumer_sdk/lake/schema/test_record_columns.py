@@ -9,6 +9,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.schema import record_columns
 
 P = TopicPartition("t", 3)
+TWINS = [("x", pa.int32()), ("X", pa.int32())]
 FIRST, LAST = -62_135_596_800_000, 253_402_300_799_999
 """The first millisecond of the year 1, and the last of 9999."""
 
@@ -87,3 +88,22 @@ def test_unreadable_records_are_split_off() -> None:
     assert rest.column("offset").to_pylist() == [0, 2]
     assert unreadable is not None
     assert unreadable.select(["offset", "error"]).to_pylist() == [{"offset": 1, "error": "why"}]
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"a": pa.int32(), "b": pa.struct([("a", pa.int32())])}, None),
+        (dict.fromkeys(["straße", "STRASSE", "é", "e\N{COMBINING ACUTE ACCENT}"], pa.int32()), None),
+        ({"ID": pa.int32(), "id": pa.int32()}, "two columns 'id'"),
+        ({"s": pa.int32(), "\N{LATIN SMALL LETTER LONG S}": pa.int32()}, "two columns 's'"),
+        ({"k": pa.int32(), "\N{KELVIN SIGN}": pa.int32()}, "two columns 'k'"),
+        ({"Topic": pa.int32(), "value_topic": pa.int32()}, "two columns 'value_topic'"),
+        ({"": pa.int32()}, "a column without a name"),
+        ({"m": pa.map_(pa.string(), pa.list_(pa.struct(TWINS)))}, "two columns 'x'"),
+    ],
+)
+def test_names_that_no_table_can_have_are_found(fields: dict[str, pa.DataType], problem: str | None) -> None:
+    """Case is ignored as Java does, character by character; within structs record columns are free names."""
+    assert record_columns.find_name_problem(pa.schema(fields)) == problem
+    assert record_columns.find_name_problem(pa.struct([("topic", pa.int32())]), str) is None
