@@ -210,8 +210,8 @@ def _find_missed_freshness(facts: GroupFacts) -> FoundCondition:
 def _find_unknown_rates(facts: GroupFacts) -> FoundCondition:
     m, memory = facts.metrics, facts.memory
     # a rate takes some readings after the start
-    is_early = 0 < memory.unknown_iterations < facts.policy.fallback.failure_threshold
-    if not m.unknown_partitions or is_early:
+    is_early = memory.unknown_iterations < facts.policy.fallback.failure_threshold
+    if not m.unknown_partitions or (is_early and m.unknown_partitions == m.partitions):
         return None
     message = (
         f"the write rate of {m.unknown_partitions} of {format_count(m.partitions, 'partition')} is unknown"
