@@ -18,7 +18,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.common.errors import PeerError, TrimtabError
 from trimtab.common.replica_names import get_replica
 from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
-from trimtab.sidecar.decision.condition import Condition, track_conditions
+from trimtab.sidecar.decision.condition import Condition, ConditionType, track_conditions
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import (
     REPLICA_ACTIONS,
@@ -45,7 +45,12 @@ from trimtab.sidecar.measurement.observation import (
 from trimtab.sidecar.measurement.startup_time import StartupTimes
 from trimtab.sidecar.measurement.write_rate import RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
-from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions, find_failed_requests
+from trimtab.sidecar.reporting.group_conditions import (
+    GroupFacts,
+    build_found,
+    find_conditions,
+    find_failed_requests,
+)
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
 from trimtab.sidecar.reporting.season_record import SeasonArchive
@@ -177,7 +182,7 @@ class ControlLoop:
         leader = self._collaborators.leadership.get_leader()
         now = self._clock.wall()
         errors = (*measurement.errors, *(self._carrier_status.errors if self._carrier_status else ()))
-        found = find_failed_requests(errors)
+        found = build_found(ConditionType.REQUESTS_FAILED, find_failed_requests(errors))
         self._conditions = track_conditions(self._conditions, found, now, is_observed=True)
         reason = f"standing by: {leader or 'no sidecar yet'} manages the group"
         metrics = DecisionMetrics(partitions=len(measurement.write_rates))

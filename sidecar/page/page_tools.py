@@ -44,6 +44,6 @@ def build_group_history(
     """Return an empty history of a group with these settings."""
     alternatives = AlternativesThread(settings.autoscaling_policy, settings.move_cost_weight)
     freshness = TopicFreshness(settings.consumption_window)
-    named = {"min": settings.min, "max": settings.max, "backlog_grace": settings.backlog_grace}
+    named = {"backlog_grace": settings.backlog_grace}
     terms = build_record_terms(settings)
     return GroupHistory(terms, alternatives, max_bytes, sample_interval, freshness, named)

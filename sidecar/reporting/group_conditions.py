@@ -6,7 +6,7 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
@@ -75,23 +75,25 @@ def find_conditions(facts: GroupFacts) -> tuple[Condition, ...]:
     finders = {**FINDERS, **MODEL_FINDERS} if facts.observation.plan is not None else FINDERS
     if not facts.is_observed:
         finders = {kind: FINDERS[kind] for kind in UNOBSERVED_TYPES}
-    found = ((kind, finder(facts)) for kind, finder in finders.items())
-    return tuple(build_condition(kind, *one) for kind, one in found if one is not None)
+    return tuple(one for kind, finder in finders.items() for one in build_found(kind, finder(facts)))
 
 
-def find_failed_requests(errors: Iterable[str]) -> tuple[Condition, ...]:
-    """Return the condition of errors alone, for a standby, which decides nothing."""
+def find_failed_requests(errors: Iterable[str]) -> FoundCondition:
+    """Find errors alone, as of a standby, which decides nothing."""
     text = "; ".join(dict.fromkeys(errors))
     remedy = "mend what the message names; until then nothing changes that depends on it"
-    return (build_condition(ConditionType.REQUESTS_FAILED, "Errors", text, remedy),) if text else ()
+    return ("Errors", text, remedy) if text else None
 
 
-def find_halted_conditions(halts: Mapping[TopicPartition, str], now: float) -> tuple[Condition, ...]:
-    """Return the condition of partitions that their consumer does not read for an error."""
+def find_halted_partitions(halts: Mapping[TopicPartition, str]) -> FoundCondition:
+    """Find partitions that their consumer does not read for an error."""
     remedy = "mend what it names; tables are tried again by themselves, partitions when assigned"
-    message = "; ".join(describe_halts(halts))
-    found = build_condition(ConditionType.PARTITIONS_HALTED, "Halted", message, remedy)
-    return (replace(found, since=now),) if halts else ()
+    return ("Halted", "; ".join(describe_halts(halts)), remedy) if halts else None
+
+
+def build_found(kind: ConditionType, found: FoundCondition) -> tuple[Condition, ...]:
+    """Return what was found as a condition; empty for None."""
+    return () if found is None else (build_condition(kind, *found),)
 
 
 def _find_unknown_group(facts: GroupFacts) -> FoundCondition:
@@ -103,19 +105,13 @@ def _find_unknown_group(facts: GroupFacts) -> FoundCondition:
 
 def _find_failed_requests(facts: GroupFacts) -> FoundCondition:
     carrier = () if facts.carrier is None else facts.carrier.errors
-    found = find_failed_requests((*facts.observation.errors, *carrier))
-    return (found[0].reason, found[0].message, found[0].remedy) if found else None
+    return find_failed_requests((*facts.observation.errors, *carrier))
 
 
 def _find_failed_decision(facts: GroupFacts) -> FoundCondition:
     failure = facts.decision.failure
     what = f"{facts.decision.action} was not carried out: {failure}"
     return ("NotCarriedOut", what, "mend the cause; each iteration tries again") if failure else None
-
-
-def _find_halted_partitions(facts: GroupFacts) -> FoundCondition:
-    found = find_halted_conditions(facts.observation.halts, facts.now)
-    return (found[0].reason, found[0].message, found[0].remedy) if found else None
 
 
 def _find_stuck_partitions(facts: GroupFacts) -> FoundCondition:
@@ -215,8 +211,8 @@ def _find_missed_freshness(facts: GroupFacts) -> FoundCondition:
 def _find_unknown_rates(facts: GroupFacts) -> FoundCondition:
     m, memory = facts.metrics, facts.memory
     # a rate takes some readings after the start
-    is_early = 0 < memory.unknown_iterations < facts.policy.fallback.failure_threshold
-    if not m.unknown_partitions or is_early:
+    is_early = memory.unknown_iterations < facts.policy.fallback.failure_threshold
+    if not m.unknown_partitions or (is_early and m.unknown_partitions == m.partitions):
         return None
     message = (
         f"the write rate of {m.unknown_partitions} of {format_count(m.partitions, 'partition')} is unknown"
@@ -377,7 +373,7 @@ FINDERS: Final[Mapping[ConditionType, Finder]] = {
     ConditionType.GROUP_UNKNOWN: _find_unknown_group,
     ConditionType.REQUESTS_FAILED: _find_failed_requests,
     ConditionType.DECISION_FAILED: _find_failed_decision,
-    ConditionType.PARTITIONS_HALTED: _find_halted_partitions,
+    ConditionType.PARTITIONS_HALTED: lambda facts: find_halted_partitions(facts.observation.halts),
     ConditionType.TRANSACTION_OPEN: _find_open_transactions,
     ConditionType.BACKLOG_OVERDUE: _find_overdue_backlog,
     ConditionType.FRESHNESS_MISSED: _find_missed_freshness,

@@ -41,7 +41,7 @@ def test_unmodified_consumers_are_scaled_and_drained(led: SidecarBench, eventual
     assert "leads the group" in led.log.read_text()
     assert "GroupUnsteered" not in led.page("/metrics")
     assert "Plan carrier: leads the group (since" in _run_command("explain", led)
-    assert "plan carrier" in _run_command("doctor", led)
+    assert "; leads the group" in _run_command("doctor", led)
     before = led.pids()
     led.stop(signal.SIGKILL)
     led.start("--lead")

@@ -157,7 +157,6 @@ def test_the_questions_of_an_operator_are_answered(page: Page) -> None:
         assert read_text(page, "#now").startswith("6 consumers run")
         assert "a consumer may take 800 kB/s (80 % of 1.0 MB/s): at least" in read_text(page, "#now")
         assert "of a consumer's capacity" in read_text(page, "#hottest")
-        assert "More are not allowed" not in read_text(page, "#now")
         assert read_text(page, "#last").startswith("5 partitions moved")
         done = find_r(r"([\d.]+) consumers' worth\.", read_text(page, "#last"))
         planned = find_r(r"5 moves, ([\d.]+) consumers' worth by the loads", read_text(page, "#last"))
@@ -286,16 +285,6 @@ def test_queue_carrier_and_another_leader_are_told(page: Page) -> None:
         group.server(standby)
         wait_until(page, "document.getElementById('who').textContent.includes('Another sidecar')")
         assert "host-2 (pid 9)" in read_text(page, "#who")
-
-
-def test_a_limit_that_keeps_the_count_down_is_told(page: Page) -> None:
-    """Where the load needs more consumers than `max` allows, the first answer says so."""
-    group = ShownGroup(ReportSource(6, 2), 3)
-    report = group.source.next_report()
-    limited = replace(report.decision.metrics, recommended_replicas=32, desired_replicas=30)
-    group.server(replace(report, decision=replace(report.decision, metrics=limited)))
-    with showing(group, page):
-        assert "More are not allowed: max is 30." in read_text(page, "#now")
 
 
 def test_conditions_come_first(page: Page) -> None:

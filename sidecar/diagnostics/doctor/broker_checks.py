@@ -24,6 +24,7 @@ from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_count
+from trimtab.sidecar.decision.condition import ConditionType, track_conditions
 from trimtab.sidecar.diagnostics.doctor import checks
 from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
@@ -46,7 +47,7 @@ from trimtab.sidecar.measurement.group_monitor import match_topics
 from trimtab.sidecar.measurement.halts import parse_halts
 from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
-from trimtab.sidecar.reporting.group_conditions import find_halted_conditions
+from trimtab.sidecar.reporting.group_conditions import build_found, find_halted_partitions
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 _UNTYPED_ADMIN_SPECS: Any = admin  # these are documented, but not in the package's __all__
@@ -291,7 +292,8 @@ class BrokerChecks:
         if last is not None and is_fresh(last, now):
             conditions = last.conditions
         else:
-            conditions = find_halted_conditions(self._halts, now)
+            found = build_found(ConditionType.PARTITIONS_HALTED, find_halted_partitions(self._halts))
+            conditions = track_conditions((), found, now, is_observed=True)
         yield from (checks.report_condition(one, now) for one in conditions)
 
     def _check_members(self, nodes: Iterable[Any]) -> Iterable[Finding]:

@@ -164,7 +164,8 @@ def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now
             f"{sidecar} {end}; its last decision was {decision}",
             "start it again, or read its log; until then the plan stays as it is",
         )
-    return passed(check, f"managed by {sidecar}; decision {age} ago: {decision}")
+    carrier = f"; {last.carrier.text}" if last.carrier is not None and last.carrier.is_steering else ""
+    return passed(check, f"managed by {sidecar}; decision {age} ago: {decision}{carrier}")
 
 
 def report_condition(condition: Condition, now: float) -> Finding:

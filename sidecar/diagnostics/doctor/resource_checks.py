@@ -48,14 +48,14 @@ def check_resource(resource: ScalerResource) -> Iterable[Finding]:
     if observed < resource.generation:
         text = f"its spec has generation {resource.generation}; the status is that of {observed}"
         yield noted(resource.origin, f"{text}; a sidecar takes it up in its next round")
-    yield _check_condition(resource, find_condition(status, "Ready"), good="True")
-    yield _check_condition(resource, find_condition(status, "Degraded"), good="False")
+    yield _check_ready(
+        f"{resource.origin} Ready", find_condition(status, "Ready")
+    )  # the others are the group's
 
 
-def _check_condition(resource: ScalerResource, condition: Mapping[str, Any], good: str) -> Finding:
-    check = f"{resource.origin} {condition.get('type', 'condition')}"
+def _check_ready(check: str, condition: Mapping[str, Any]) -> Finding:
     text = f"{condition.get('reason')}: {condition.get('message')}"
-    if condition.get("status") == good:
+    if condition.get("status") == "True":
         return passed(check, text)
     if condition.get("status") == "Unknown":
         return noted(check, text)

@@ -9,19 +9,19 @@ const big = (text, small, kind = "") =>
 
 export function showAnswers(history, index) {
   const sample = history.samples[index];
-  showCount(sample, history.settings);
+  showCount(sample);
   showHottest(history, index);
   showLastRebalance(history, index);
   showLate(history, index);
   showLeader(sample);
 }
 
-function showCount(sample, settings) {
+function showCount(sample) {
   const m = sample.metrics;
   const counts = `${m.recommended_replicas ?? "?"} needed by the load · ${m.desired_replicas ?? "?"} wanted · ${m.planned_replicas ?? "?"} planned`;
   const starting = m.joined_replicas !== undefined && m.joined_replicas < m.running_replicas;
   replaceContent("now", big(String(m.running_replicas ?? "?"), starting ? `consumers started, ${m.joined_replicas} read` : m.running_replicas === 1 ? "consumer runs" : "consumers run"),
-    line(counts), line(explainNeed(sample)), explainLimit(sample.metrics, settings), explainDifference(sample));
+    line(counts), line(explainNeed(sample)), explainDifference(sample));
 }
 
 function explainNeed(sample) {
@@ -33,12 +33,6 @@ function explainNeed(sample) {
     + `(${formatPercent(sample.headroom)} of ${formatRate(sample.capacity)}): at least ${formatCount(least, "consumer")}.`;
   if ((m.recommended_replicas ?? least) <= least) return sum;
   return `${sum} Whole partitions do not fill consumers exactly: the heuristic needs ${m.recommended_replicas}.`;
-}
-
-function explainLimit({ recommended_replicas: needed, desired_replicas: wanted }, { min, max }) {
-  if (wanted === max && needed > max) return line(`More are not allowed: max is ${max}.`, { class: "hot" });
-  if (wanted === min && needed < min) return line(`Fewer are not allowed: min is ${min}.`);
-  return null;
 }
 
 // Windows and starts are the decision's own reasons.

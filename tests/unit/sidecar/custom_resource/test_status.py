@@ -14,9 +14,9 @@ from trimtab.sidecar.custom_resource.status_writer import (
     GroupReports,
     ResourceStatusWriter,
 )
+from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import KubernetesUnavailableError
-from trimtab.sidecar.reporting.group_conditions import find_failed_requests
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.group_list import GroupListSettings, load_settings_of_groups
 from trimtab.sidecar.targets.kubernetes.scaling_events import ScalingEvent
@@ -24,7 +24,7 @@ from trimtab.sidecar.targets.kubernetes.scaling_events import ScalingEvent
 METRICS = DecisionMetrics(
     write_rate=1.5e6, required_rate=1.6e6, running_replicas=2, planned_replicas=3, desired_replicas=3
 )
-AWAY = find_failed_requests(("no answer",))
+AWAY = (build_condition(ConditionType.REQUESTS_FAILED, "Errors", "no answer", "mend it"),)
 BROKEN = ResourceProblem("InvalidSettings", "min=9 is above max=3")
 
 

@@ -10,6 +10,7 @@ from recorded_spans import record_spans
 
 from trimtab.assignor.model import Move, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
+from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import (
     MAX_LISTED_MOVES,
     DecisionMetrics,
@@ -18,7 +19,6 @@ from trimtab.sidecar.decision.decision import (
 )
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.reporting.decision_spans import open_decision_spans
-from trimtab.sidecar.reporting.group_conditions import find_failed_requests
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.otel_decision_spans import OtelDecisionSpans
 
@@ -50,7 +50,7 @@ def test_a_decision_is_a_span_with_its_events() -> None:
         REPORT,
         observed_moves=(PartitionMove(P, "worker-1", "worker-2"),),
         handovers={P: 0.1},
-        conditions=find_failed_requests(("no answer",)),
+        conditions=(build_condition(ConditionType.REQUESTS_FAILED, "Errors", "no answer", "mend it"),),
     )
     (span,) = export(seen)
     assert span.name == "decide lake"
