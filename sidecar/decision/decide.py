@@ -142,7 +142,7 @@ def make_decision(
         model.describe_oversized_partitions(),
         model.describe_partition_limit(recommendation.recommended),
         model.describe_stuck_partitions(now),
-        *observation.describe_halts(),
+        *observation.describe_unread(),
         model.describe_unjoined_replicas(now),
         *(cross_rack.notes if cross_rack is not None and model.weighs_racks() else ()),
     )
