@@ -155,6 +155,7 @@ class ControlLoop:
             forecast=self._forecast,
             record_cost=measurement.record_cost,
             rare_commits=measurement.rare_commits,
+            record_sizes=measurement.record_sizes,
         )
         self._report(report, measurement)
         return decision
@@ -279,6 +280,7 @@ class ControlLoop:
             halts=measurement.halts,
             replica_racks=measurement.replica_racks,
             queue=measurement.queue,
+            open_transaction=measurement.open_transaction,
             group=distinguish_members(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,

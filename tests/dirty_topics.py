@@ -37,9 +37,9 @@ class Sized(Background):
         self._rate = rate
         self._draw = draw
         self._random = random.Random(4711)  # noqa: S311 - of a test
-        # text of different words, which compresses to a third
-        words = [f"{self._random.randrange(10**6):x}" for _ in range(5000)]
-        self._text = " ".join(words).encode() * 40
+        # text of words that repeat, in no order that does: it compresses to a third
+        words = [f"{self._random.randrange(10**6):x}" for _ in range(2_000)]
+        self._text = " ".join(self._random.choices(words, k=300_000)).encode()
         super().__init__(bootstrap, topic, {"compression.type": compression})
 
     def get_written_rate(self, since: float, until: float) -> float:
@@ -53,12 +53,38 @@ class Sized(Background):
             due = int((monotonic() - begun) * self._rate)
             for _ in range(due - count):
                 size = self._draw(self._random)
-                start = self._random.randrange(len(self._text) - size) if size < len(self._text) else 0
+                start = self._random.randrange(len(self._text) - size)
                 number = self._random.randrange(self._partitions)
-                self._producer.produce(
-                    self._topic, self._text[start : start + size].ljust(size), partition=number
-                )
+                self._producer.produce(self._topic, self._text[start : start + size], partition=number)
                 total += size
             count = due
             self.history.append((monotonic(), total))
             self._producer.poll(0)
+
+
+class Transactional(Background):
+    """Writes transactions of one record each to partition 0, at a steady rate; every nth is aborted."""
+
+    def __init__(self, bootstrap: str, topic: str, rate: float, aborted_every: int = 0) -> None:
+        self.committed: list[float] = []  # monotonic times
+        self._rate = rate
+        self._aborted_every = aborted_every
+        super().__init__(bootstrap, topic, {"transactional.id": f"writer-of-{topic}", "linger.ms": 0})
+
+    def get_committed_rate(self, since: float, until: float) -> float:
+        """Return the committed records/s between two monotonic times."""
+        return sum(since <= at <= until for at in list(self.committed)) / (until - since)
+
+    def _run(self) -> None:
+        self._producer.init_transactions()
+        begun, count = monotonic(), 0
+        while not self._stop.wait(max(0.0, begun + count / self._rate - monotonic())):
+            count += 1
+            self._producer.begin_transaction()
+            self._producer.produce(self._topic, b"x" * SMALL, partition=0)
+            if self._aborted_every and count % self._aborted_every == 0:
+                self._producer.flush()
+                self._producer.abort_transaction()
+            else:
+                self._producer.commit_transaction()
+                self.committed.append(monotonic())

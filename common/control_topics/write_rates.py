@@ -1,12 +1,15 @@
 """Measured write rates and backlogs of a topic, as published to the write-rate topic."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from trimtab.common.control_topics import versioned_json
 from trimtab.common.control_topics.number_ranges import Count, Figure, Int32, Timestamp
+
+CERTAIN_DEVIATIONS: Final = 2.0  # beyond them a rate lies by chance in one of 40 windows
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,12 @@ class PartitionLoad:
     required_bytes_per_s: Figure | None = None  # write rate plus the partition's share of catching up
     stddev_bytes_per_s: Figure | None = None  # of the write rate between decisions
     error_bytes_per_s: Figure | None = None  # standard error of the write rate: sizes are estimated
+
+    @property
+    def least_bytes_per_s(self) -> float:
+        """Bytes/s that the write rate certainly has, for a while: without its error and its changes."""
+        noise = math.hypot(self.error_bytes_per_s or 0.0, self.stddev_bytes_per_s or 0.0)
+        return max(0.0, (self.bytes_per_s or 0.0) - CERTAIN_DEVIATIONS * noise)
 
     @property
     def weight(self) -> float | None:

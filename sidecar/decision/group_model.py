@@ -275,10 +275,10 @@ class GroupModel(RunningReplicas):
         return f"{direction} is paused by the settings" if paused else None
 
     def describe_oversized_partitions(self) -> str | None:
-        """Return the largest partition above a consumer's usable capacity; None without one."""
-        rates = {p: s.bytes_per_s or 0.0 for p, s in self.write_rates.items()}
+        """Return the largest partition certainly above a consumer's usable capacity; None without one."""
         room = self.policy.usable_capacity
-        large = sorted((p for p, r in rates.items() if r > room), key=lambda p: (-rates[p], p))
+        rates = {p: s.bytes_per_s or 0.0 for p, s in self.write_rates.items() if s.least_bytes_per_s > room}
+        large = sorted(rates, key=lambda p: (-rates[p], p))
         if not large or self.is_share_group:
             return None
         return (

@@ -193,8 +193,8 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         f"{format_count(least, 'consumer')}."
     )
     yield from _describe_weights(last)
-    if last.rare_commits is not None:
-        yield f"{last.rare_commits.format_line()}."
+    told = (last.record_sizes, last.rare_commits)
+    yield from (f"{status.format_line()}." for status in told if status is not None)
     if n.max_fill is not None:
         yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):

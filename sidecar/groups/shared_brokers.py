@@ -26,9 +26,9 @@ from trimtab.sidecar.groups.round_readings import ReadyCallback, RoundReadings
 from trimtab.sidecar.kafka.broker_client import GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterClient, ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.kafka.group_batches import GroupBatchClient, GroupReading, report_failure
-from trimtab.sidecar.kafka.partition_logs import OpenProducer
 from trimtab.sidecar.kafka.record_sampler import MAX_SAMPLED_PARTITIONS, RecordSampler
 from trimtab.sidecar.measurement.observation import ObservedGroup, ReplicaRacks
+from trimtab.sidecar.measurement.open_transactions import OpenProducer
 from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -279,6 +279,10 @@ class GroupBrokersView:
     def fetch_beginning_offsets(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """Return the offset of the first retained record of each partition, as of this round."""
         return PartitionOffsets({}) if self._round is None else self._round.collect_beginnings(partitions)
+
+    def fetch_stable_offsets(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """Return the last stable offset of each partition."""
+        return self._shared.cluster.fetch_stable_offsets(partitions)
 
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Return the group and errors: as of this round at the first call in it, then as of now."""

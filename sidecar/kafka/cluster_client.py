@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from confluent_kafka import IsolationLevel, KafkaException, admin
 from confluent_kafka import KafkaError as KafkaErrors
-from confluent_kafka import KafkaException, admin
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 
@@ -188,6 +188,12 @@ class ClusterClient:
         wanted = tuple(partitions)
         return self.request_beginning_offsets(wanted).collect(wanted)
 
+    def fetch_stable_offsets(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """Return the last stable offset of each partition: that of the first open transaction, or the end."""
+        wanted = tuple(partitions)
+        request = self._request_offsets(wanted, LATEST_OFFSET_SPEC, IsolationLevel.READ_COMMITTED)
+        return request.collect(wanted)
+
     def explain_missing_topic(self, topic: str) -> str:
         """Return why a topic is not in the cluster metadata."""
         return self.explain_hidden_topic(topic) or f"topic {topic!r} does not exist"
@@ -211,7 +217,12 @@ class ClusterClient:
         """Send requests for the offset of the first retained record of each partition; do not wait."""
         return self._request_offsets(partitions, EARLIEST_OFFSET_SPEC)
 
-    def _request_offsets(self, partitions: Iterable[TopicPartition], spec: Any) -> OffsetRequest:
+    def _request_offsets(
+        self,
+        partitions: Iterable[TopicPartition],
+        spec: Any,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> OffsetRequest:
         # One request per broker: librdkafka completes a request to several brokers only with the last
         # response. None for partitions without a leader, see LIST_OFFSETS_TIMEOUT_S.
         by_broker: dict[int, dict[RawPartition, Any]] = {}
@@ -221,7 +232,8 @@ class ClusterClient:
         by_broker.pop(NO_LEADER, None)
         request = OffsetRequest(self._clock, self._timeout)
         for leader, raws in by_broker.items():
-            futures = self._admin.list_offsets(raws, request_timeout=LIST_OFFSETS_TIMEOUT_S)
+            limits = {"request_timeout": LIST_OFFSETS_TIMEOUT_S, "isolation_level": isolation}
+            futures = self._admin.list_offsets(raws, **limits)
             request.add_futures(
                 leader, {self.intern(raw.topic, raw.partition): future for raw, future in futures.items()}
             )

@@ -19,6 +19,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.sidecar.kafka.cluster_client import NO_LEADER, PartitionOffsets
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.measurement.open_transactions import OpenProducer
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 TIMEOUT_S: Final = 1.0  # of an iteration, which must not wait for slow leaders
@@ -48,17 +49,11 @@ class RecordBatch(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """Batches by partition, and the topics that may not be read."""
+    """Batches by partition, partitions in which a transaction is open, and topics that may not be read."""
 
     batches: Mapping[TopicPartition, Sequence[RecordBatch]]
+    held: frozenset[TopicPartition] = frozenset()
     denied_topics: frozenset[str] = frozenset()
-
-
-class OpenProducer(NamedTuple):
-    """The producer of a transaction that is open."""
-
-    producer_id: int
-    transactional_id: str | None  # None: the brokers did not tell
 
 
 class PartitionLogs:
@@ -114,6 +109,7 @@ class PartitionLogs:
         denied = TopicAuthorizationFailedError.errno
         return FetchedBatches(
             {p: tuple(parse_batches(bytes(part.records))) for p, part in parts if part.records},
+            frozenset(p for p, part in parts if 0 <= part.last_stable_offset < part.high_watermark),
             frozenset(p.topic for p, part in parts if part.error_code == denied),
         )
 

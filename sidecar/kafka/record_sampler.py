@@ -21,14 +21,15 @@ from kafka.errors import KafkaError
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
-from trimtab.sidecar.kafka.partition_logs import FETCHED_BYTES, OpenProducer, PartitionLogs, RecordBatch
+from trimtab.sidecar.kafka.partition_logs import FETCHED_BYTES, PartitionLogs, RecordBatch
+from trimtab.sidecar.measurement.open_transactions import OpenProducer
 from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 MAX_SAMPLED_PARTITIONS: Final = 64  # per iteration: thousands of partitions are sampled in turn
 SAMPLE_TIMEOUT_S: Final = 0.5  # of an iteration, which must not wait for slow leaders
 LEARNING_SAMPLES: Final = 6
-RESAMPLE_INTERVAL_S: Final = 120.0
+RESAMPLE_INTERVAL_S: Final = 60.0
 UNMEASURED_INTERVAL_S: Final = 30.0  # of partitions whose logs may not be measured: samples tell their size
 FORGET_AFTER_S: Final = 3600.0  # partitions of deleted topics, which are asked for no more
 FIRST_SPAN: Final = 10_000  # offsets from which the first sample is drawn
@@ -85,10 +86,11 @@ class RecordSampler:
         self._attempted_at.update(dict.fromkeys(chosen, now))
         starts = {p: self._draw_start(begins[p], ends[p], self._ends.get(p)) for p in chosen}
         try:
-            batches, self.denied_topics = self._logs.fetch_batches(starts, leaders)
+            batches, held, self.denied_topics = self._logs.fetch_batches(starts, leaders)
             read = _group_sizes_by_partition(self._read_records(batches))
         except (KafkaException, KafkaError, OSError):
             return {}  # sampled again in the next iteration
+        self.transactional |= held
         self.transactional |= {p for p, found in batches.items() if any(b.is_transactional for b in found)}
         samples = {p: measure_batches(found, read.get(p, {})) for p, found in batches.items() if found}
         self._record_samples({p: ends[p] for p, found in samples.items() if found}, now)

@@ -17,7 +17,6 @@ from trimtab.sidecar.kafka.broker_client import BrokerClient, GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
-from trimtab.sidecar.kafka.partition_logs import OpenProducer
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.commit_interval import CommitInterval
@@ -25,12 +24,17 @@ from trimtab.sidecar.measurement.halts import parse_halts
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
+from trimtab.sidecar.measurement.open_transactions import (
+    OpenProducer,
+    OpenTransaction,
+    OpenTransactionTracker,
+)
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.measurement.promised_partitions import PromiseTracker
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
 from trimtab.sidecar.measurement.read_topics import ReadTopics
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
-from trimtab.sidecar.measurement.record_sizes import SampledBatch
+from trimtab.sidecar.measurement.record_sizes import SampledBatch, SizeStatus
 from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, OffsetReadings, RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -54,8 +58,10 @@ class GroupMeasurement:
     # Empty if neither the heuristic nor a member needs racks.
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
+    open_transaction: OpenTransaction | None = None  # one that is open for long
     record_cost: RecordCostStatus | None = None  # None if it is not learned
     rare_commits: CommitInterval | None = None  # None if the group commits within the grace
+    record_sizes: SizeStatus | None = None  # None while no size is known
     record_weights: RecordWeights = BYTES_ALONE  # of the records in `write_rates`
     # What a written byte weighs in `write_rates`, its part of a record included; absent ones weigh 1.
     byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
@@ -97,6 +103,10 @@ class GroupBrokers(Protocol):
 
     def fetch_beginning_offsets(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
         """Return the offset of the first retained record of each partition."""
+        ...
+
+    def fetch_stable_offsets(self, partitions: Iterable[TopicPartition]) -> PartitionOffsets:
+        """Return the last stable offset of each partition."""
         ...
 
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
@@ -188,6 +198,7 @@ class GroupMonitor:
         self._is_by_log = settings.source == "log-dirs"
         self._weight_query = PrometheusQuery.of_settings(settings, clock)
         self._read_topics = ReadTopics()
+        self._transactions = OpenTransactionTracker()
         self._leaders: Mapping[TopicPartition, int] = {}
         self._weighs_racks = get_heuristic(settings.effective_heuristic).weighs_racks
 
@@ -254,9 +265,13 @@ class GroupMonitor:
             halts=parse_halts({p: text for p, text in commits.metadata.items() if p in owned}),
             record_cost=load.record_cost,
             rare_commits=load.rare_commits,
+            record_sizes=load.record_sizes,
             record_weights=self._load_estimator.record_weights,
             byte_weights=load.byte_weights,
             replica_racks=racks,
+            open_transaction=self._transactions.find_longest_hidden(
+                at, readings, self._sampler.find_producer
+            ),
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
 
@@ -316,7 +331,9 @@ class GroupMonitor:
         at = at if ends.read_at is None else ends.read_at
         log_sizes = self._sampler.fetch_log_sizes(self._leaders, at)
         begins = self._brokers.fetch_beginning_offsets(partitions)
-        errors = (*ends.errors, *begins.errors)
+        transactional = self._leaders.keys() & self._sampler.transactional
+        stable = self._brokers.fetch_stable_offsets(transactional) if transactional else PartitionOffsets({})
+        errors = (*ends.errors, *begins.errors, *stable.errors)
         readings = OffsetReadings(
             # Hidden partitions have an owner, but no metadata for us: they count as unknown.
             partitions=tuple(sorted({*partitions, *hidden})),
@@ -326,6 +343,7 @@ class GroupMonitor:
             reset_to_earliest=self._settings.offset_reset == "earliest",
             in_flight=None if kmq_progress is None else kmq_progress.in_flight,
             commit_metadata=commits.metadata,
+            stable_offsets=stable.values,
             log_sizes=log_sizes.values,
             leaders=self._leaders,
         )

@@ -19,7 +19,7 @@ from trimtab.sidecar.measurement.handler_work import HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.measurement.partition_weights import weigh_loads, weigh_rates
 from trimtab.sidecar.measurement.record_cost import RecordCostLearner, RecordCostStatus
-from trimtab.sidecar.measurement.record_sizes import RecordSizes, SampledBatch
+from trimtab.sidecar.measurement.record_sizes import RecordSizes, SampledBatch, SizeStatus
 from trimtab.sidecar.measurement.write_rate import (
     OffsetReadings,
     RecordWeights,
@@ -44,6 +44,7 @@ class LoadEstimate:
     stuck_partitions: frozenset[TopicPartition]
     record_cost: RecordCostStatus | None = None  # None if it is not learned
     rare_commits: CommitInterval | None = None  # None if the group commits within the grace
+    record_sizes: SizeStatus | None = None  # None while no size is known
     byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
 
@@ -109,7 +110,8 @@ class LoadEstimator:
         if weights is not None:
             consumption = weigh_rates(consumption, measured, weights)
         byte_weights = self._meter.weigh_bytes(readings)
-        return LoadEstimate(write_rates, consumption, stuck, record_cost, rare_commits, byte_weights)
+        sizes = self._meter.record_sizes.describe(measured)
+        return LoadEstimate(write_rates, consumption, stuck, record_cost, rare_commits, sizes, byte_weights)
 
     def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:
         """Record that no broker answered; write rates are unknown until a run is long enough."""

@@ -20,6 +20,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.control_topics.number_ranges import Count, Figure
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_count
 
 MEMORY_S: Final = 300.0  # of the past growth
 SAMPLE_MEMORY: Final = 0.9  # of the past batches, when a partition is sampled again
@@ -42,6 +45,36 @@ class SampledBatch(NamedTuple):
     def of_record(cls, size: int) -> "SampledBatch":
         """Return a batch of one record, as large on disk as it is read."""
         return cls(1, size, 1, size)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeStatus:
+    """How the sizes of records are known."""
+
+    measured_partitions: Count  # by the growth of their logs
+    sampled_partitions: Count  # by samples alone
+    error: Figure  # relative standard error of the sum of all write rates
+
+    @classmethod
+    def of_loads(cls, measured: int, loads: Collection[PartitionLoad]) -> "SizeStatus | None":
+        """Return the status; None while no size is known."""
+        known = [load for load in loads if load.bytes_per_s]
+        if not known:
+            return None
+        error = math.hypot(*(load.error_bytes_per_s or 0.0 for load in known))
+        return cls(
+            measured, max(0, len(loads) - measured), error / sum(load.bytes_per_s or 0.0 for load in known)
+        )
+
+    def format_line(self) -> str:
+        """Return how they are known, and how certainly, as one sentence."""
+        error = f"standard error of the write rate {self.error:.1%}"
+        if not self.sampled_partitions:
+            return f"Record sizes: by the growth of the logs; {error}"
+        sampled = format_count(self.sampled_partitions, "partition")
+        return (
+            f"Record sizes: of {sampled} by samples alone; {error}. Describe on the cluster makes them exact"
+        )
 
 
 class RecordSize(NamedTuple):
@@ -236,6 +269,10 @@ class RecordSizes:
             topics[p.topic] = topics.get(p.topic, BatchSums()).add(sums)
         found = ((p, self._estimate_size(p, topics.get(p.topic))) for p in partitions)
         return {p: size for p, size in found if size is not None}
+
+    def describe(self, loads: Mapping[TopicPartition, PartitionLoad]) -> SizeStatus | None:
+        """Return how the sizes behind these loads are known."""
+        return SizeStatus.of_loads(sum(p in self.growths for p in loads), loads.values())
 
     def _estimate_size(self, partition: TopicPartition, topic: BatchSums | None) -> RecordSize | None:
         growth = self.growths.get(partition)

@@ -113,8 +113,11 @@ class OffsetReadings:
 
     def get_readable_end(self, partition: TopicPartition) -> int | None:
         """Return the offset after the last one that can be read; None if it is unknown."""
-        end = self.end_offsets.get(partition)
-        return None if end is None else min(end, self.stable_offsets.get(partition, end))
+        end, stable = self.end_offsets.get(partition), self.stable_offsets.get(partition)
+        if end is None or stable is None:
+            return end
+        committed = (self.committed_offsets or {}).get(partition, 0)
+        return end if committed > stable else min(end, stable)  # the group reads uncommitted records, too
 
     def list_logs(self, time: float) -> dict[TopicPartition, LogReading]:
         """Return the logs of which all is known."""

@@ -24,6 +24,7 @@ from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics,
 from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
+from trimtab.sidecar.measurement.record_sizes import SizeStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
@@ -96,6 +97,7 @@ class DecisionRecord:
     record_cost: Figure = 0.0  # bytes that a record weighs beyond its own, in all rates and backlogs
     learned_record_cost: RecordCostStatus | None = None  # None if it is not learned
     rare_commits: CommitInterval | None = None  # None if the group commits within the grace
+    record_sizes: SizeStatus | None = None  # None while no size is known
 
     @property
     def reason_text(self) -> str:
@@ -176,6 +178,7 @@ def build_decision_record(
         forecast=report.forecast,
         learned_record_cost=report.record_cost,
         rare_commits=report.rare_commits,
+        record_sizes=report.record_sizes,
     )
 
 

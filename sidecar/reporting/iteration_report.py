@@ -16,6 +16,7 @@ from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
+from trimtab.sidecar.measurement.record_sizes import SizeStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -50,6 +51,7 @@ class IterationReport:
     forecast: ForecastStatus | None = None  # None without a season
     record_cost: RecordCostStatus | None = None  # None if it is not learned
     rare_commits: CommitInterval | None = None  # None if the group commits within the grace
+    record_sizes: SizeStatus | None = None  # None while no size is known
 
     @property
     def handover_seconds(self) -> tuple[float, ...]:

@@ -46,6 +46,23 @@ def build_model(heuristic: str, rates: list[float], capacities: list[float], hea
     return build_group_model(seen, policy, plan)
 
 
+def test_a_partition_is_too_large_only_if_it_is_certain() -> None:
+    """Neither by the error of its sizes nor by a change of its rate."""
+    model = build_model("steady", [130.0], [CAPACITY], 1.0)
+    (partition,) = model.observation.write_rates
+    texts = [
+        replace(model, observation=replace(model.observation, write_rates={partition: load}))
+        for load in (
+            PartitionLoad(130.0),
+            PartitionLoad(130.0, error_bytes_per_s=10.0, stddev_bytes_per_s=5.0),
+            PartitionLoad(130.0, error_bytes_per_s=20.0),
+            PartitionLoad(130.0, stddev_bytes_per_s=20.0),
+        )
+    ]
+    told = [text.describe_oversized_partitions() is not None for text in texts]
+    assert told == [True, True, False, False]
+
+
 @given(
     st.sampled_from(sorted(registry.list_heuristics())),
     st.lists(st.one_of(st.floats(0, 160), st.sampled_from([30.0, 45.0, 90.0])), min_size=1, max_size=24),

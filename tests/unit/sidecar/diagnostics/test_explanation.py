@@ -27,6 +27,7 @@ from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
+from trimtab.sidecar.measurement.record_sizes import SizeStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
@@ -125,6 +126,17 @@ def test_a_learned_cost_is_told_with_its_proof() -> None:
     assert unit not in count(record(1, NOW, learned_record_cost=unused))
     early = count(record(1, NOW, learned_record_cost=RecordCostStatus(3)))
     assert "Record cost: not known after 3 predictions, it takes 30 of consumers" in early
+
+
+def test_how_sizes_are_known_is_told() -> None:
+    """With their error, and with what is missing for exact ones."""
+    exact = replace(HELD, record_sizes=SizeStatus(4, 0, 0.034))
+    assert "Record sizes: by the growth of the logs; standard error of the write rate 3.4%." in count(exact)
+    sampled = replace(HELD, record_sizes=SizeStatus(0, 1, 0.2))
+    assert "of 1 partition by samples alone; standard error of the write rate 20.0%. Describe" in count(
+        sampled
+    )
+    assert "Record sizes" not in count(HELD)
 
 
 def test_advice_is_told_as_advice() -> None:

@@ -47,6 +47,8 @@ class Slow(Ticking):
 
     denied_topics = transactional = frozenset[str]()
 
+    def find_producer(self, *_: object) -> None: ...
+
     def fetch_log_sizes(self, *_: object) -> PartitionOffsets:
         self.now += self.others
         return PartitionOffsets({})

@@ -8,7 +8,14 @@ import pytest
 from dirty_topics import draw_mixed, draw_pareto
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.measurement.record_sizes import LogReading, RecordSize, RecordSizes, SampledBatch
+from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.measurement.record_sizes import (
+    LogReading,
+    RecordSize,
+    RecordSizes,
+    SampledBatch,
+    SizeStatus,
+)
 
 P = TopicPartition("t", 0)
 STEP, WINDOW = 10.0, 30.0
@@ -133,6 +140,16 @@ def test_without_growth_samples_tell_the_size_and_their_error() -> None:
     size = log.get_size()
     assert abs(size.bytes / 1294 - 1) < 3 * size.error
     assert 0.02 < size.error < 0.3
+
+
+def test_how_sizes_are_known_is_described() -> None:
+    """The error of the sum of all rates: those of the partitions are independent."""
+    log = SimulatedLog(lambda _: 500)
+    log.write(1_000)
+    other = TopicPartition("t", 1)
+    loads = {p: PartitionLoad(100.0, error_bytes_per_s=error) for p, error in ((P, 3.0), (other, 4.0))}
+    assert log.sizes.describe(loads) == SizeStatus(1, 1, 5.0 / 200.0)
+    assert log.sizes.describe({P: PartitionLoad()}) is None
 
 
 def test_records_are_counted_without_markers() -> None:

@@ -1,0 +1,44 @@
+"""Which open transactions are reported, and with what."""
+
+from trimtab.assignor.model import TopicPartition
+from trimtab.sidecar.measurement.open_transactions import OpenProducer, OpenTransactionTracker
+from trimtab.sidecar.measurement.write_rate import OffsetReadings
+
+A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+def look(stable: dict[TopicPartition, int], end: int = 100, committed: int = 0) -> OffsetReadings:
+    ends, commits = dict.fromkeys(stable, end), dict.fromkeys(stable, committed)
+    return OffsetReadings(tuple(stable), ends, dict.fromkeys(stable, 0), commits, stable_offsets=stable)
+
+
+def test_a_transaction_is_reported_once_it_stands_still() -> None:
+    """By the partition that hides most; its producer is asked for once."""
+    asked: list[tuple[TopicPartition, int]] = []
+
+    def find(partition: TopicPartition, offset: int) -> OpenProducer:
+        asked.append((partition, offset))
+        return OpenProducer(7, "flink-3")
+
+    tracker = OpenTransactionTracker()
+    lines = [
+        None if found is None else found.format_line()
+        for found in (
+            tracker.find_longest_hidden(now, look({A: 40, B: 60}, end=100 + int(now)), find)
+            for now in (0.0, 50.0, 60.0, 70.0)
+        )
+    ]
+    assert lines[:2] == [None, None]
+    assert lines[2] == (
+        "orders-0 (and 1 more): a transaction of producer 7 ('flink-3') is open for 60 s, so 120 offsets "
+        "cannot be read with read_committed: more consumers would not help"
+    )
+    assert asked == [(A, 40)]
+
+
+def test_transactions_that_follow_each_other_are_not_reported() -> None:
+    """The last stable offset moves; nor is one that hides nothing, or of a group that reads all the same."""
+    tracker = OpenTransactionTracker()
+    for now in range(0, 300, 10):
+        for reading in (look({A: now}, 1_000), look({A: 100}), look({A: 40}, committed=60)):
+            assert tracker.find_longest_hidden(float(now), reading, lambda *_: None) is None
