@@ -1,6 +1,6 @@
 """Suspends scale-up when added consumers do not raise throughput, and takes useless ones back.
 
-1. A scale-up of a group that is behind is recorded with the group's consumption before it.
+1. A scale-up is recorded with the group's consumption before it. It is dropped if the count falls.
 2. Once the new consumers have joined and the count grew by at least half, consumption is measured
    over a whole window and compared. Further steps in that time are not recorded, but their
    consumption counts.
@@ -62,13 +62,10 @@ def begin_scale_up_evaluation(
     decision: ScalingDecision, observation: Observation, memory: DecisionMemory, now: float
 ) -> DecisionMemory:
     """Record a scale-up for evaluation (rule 1)."""
-    before = observation.plan
-    metrics = decision.metrics
-    if memory.scale_up_evaluation is not None or before is None or not before.replicas:
+    before, rate = observation.plan, decision.metrics.consumption_rate
+    if memory.scale_up_evaluation is not None or before is None or not before.replicas or not rate:
         return memory
-    if not metrics.consumption_rate or not metrics.overdue_backlog_bytes:
-        return memory
-    evaluation = ScaleUpEvaluation(now, before.replicas, metrics.consumption_rate)
+    evaluation = ScaleUpEvaluation(now, before.replicas, rate)
     return replace(memory, scale_up_evaluation=evaluation)
 
 
@@ -81,6 +78,8 @@ def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> 
         return memory
     if not window or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout:
         return replace(memory, scale_up_evaluation=None)  # rule 7
+    if model.plan.replicas < evaluation.joined_replicas:
+        return replace(memory, scale_up_evaluation=None)  # fewer read less
     if evaluation.joined_replicas < MIN_GROWTH_FACTOR * evaluation.replicas:
         # The window starts once the new consumers read: a rebalance would look like no effect.
         joined = not model.find_unjoined_replicas(now) and model.explain_instability() is None
@@ -157,4 +156,5 @@ def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) ->
         suspension = confirmed if holds else replace(suspension, limit=None)
     elif len(model.active) <= most and rate < limit.rate * (1 - MEASUREMENT_ERROR):
         suspension = replace(suspension, most_replicas=limit.tried)  # rule 6
+        memory = replace(memory, replica_rate=rate / max(1, most))
     return replace(memory, scale_up_suspension=suspension)
