@@ -118,6 +118,18 @@ class ScaleUpSuspension:
 
     until: float
     reason: str
+    limit: "ConsumptionLimit | None" = None  # None: not all consumers lag
+    most_replicas: int | None = None  # None: those that are planned
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumptionLimit:
+    """What the group reads at most, whatever its count, as measured over a window."""
+
+    rate: float  # bytes/s
+    replicas: int  # that read as much
+    tried: int  # that read no more
+    measured_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +161,8 @@ class DecisionMemory:
     age_samples: tuple[AgeSample, ...] = ()  # recent ages of waiting records
     scale_up_evaluation: ScaleUpEvaluation | None = None
     scale_up_suspension: ScaleUpSuspension | None = None
+    useless_scale_ups: int = 0  # in a row
+    replica_rate: float = 0.0  # most bytes/s a replica was seen to read before a scale-up, while behind
     saturated: Mapping[str, SaturatedConsumer] = field(default_factory=dict[str, SaturatedConsumer])
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
 
@@ -167,7 +181,7 @@ class DecisionMemory:
     def forget_rates(self) -> "DecisionMemory":
         """Drop the rates of before records weighed otherwise: they are in another unit than those of now."""
         # not the saturated consumers: their rate over the window is measured anew in the new weights
-        return replace(self, learned_capacities={}, scale_up_evaluation=None)
+        return replace(self, learned_capacities={}, scale_up_evaluation=None, replica_rate=0.0)
 
     def seconds_since_change(self, now: float) -> float:
         """Return the seconds since the last change; infinite without one."""

@@ -82,7 +82,10 @@ def is_scale_down_due(context: DecisionContext) -> bool:
 
 
 def _select_drained(context: DecisionContext, count: int) -> tuple[str, ...]:
-    forced = context.plan.replicas > context.policy.max_replicas
+    suspension = context.memory.scale_up_suspension
+    limit = None if suspension is None else suspension.most_replicas
+    most = min(context.policy.max_replicas, context.policy.max_replicas if limit is None else limit)
+    forced = context.plan.replicas > most  # the others read as much, or as much as they may
     return select_victims(context.model, count, forced=forced)
 
 

@@ -18,8 +18,8 @@ The rules are those of the HPA, the count is the assignor's:
    after.
 5. After `fallback-after` iterations without any known write rate, the fallback count is
    recommended.
-6. While scale-up is suspended (`scale_up_effectiveness`), the current count or the minimum is
-   desired.
+6. While scale-up is suspended (`scale_up_effectiveness`), at most the current count is desired, or that which
+   reads as much, or the minimum.
 7. With `min` 0, the last replica stops once nothing was written or waiting for `idle_after`
    seconds, with every partition known. The first iteration that sees a record starts one again,
    regardless of the windows.
@@ -260,10 +260,15 @@ def _stabilize(memory: DecisionMemory, model: GroupModel, current: int, now: flo
 def _apply_suspension(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory
 ) -> ReplicaRecommendation:
-    most = max(model.plan.replicas, model.policy.min_replicas)
-    if memory.scale_up_suspension is None or recommendation.desired <= most:
+    suspension = memory.scale_up_suspension
+    if suspension is None:
         return recommendation
-    held = (*recommendation.hold_reasons, "scale-up is suspended: the last one had no effect")
+    planned = model.plan.replicas if suspension.most_replicas is None else suspension.most_replicas
+    most = max(planned, model.policy.min_replicas)
+    if recommendation.desired <= most:
+        return recommendation
+    cause = "the last one had no effect" if suspension.limit is None else "the sink is the limit"
+    held = (*recommendation.hold_reasons, f"scale-up is suspended: {cause}")
     return replace(recommendation, bounded=most, desired=most, hold_reasons=held)
 
 

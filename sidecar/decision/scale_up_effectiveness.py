@@ -1,29 +1,44 @@
-"""Suspends scale-up when added consumers do not raise throughput.
+"""Suspends scale-up when added consumers do not raise throughput, and takes useless ones back.
 
-1. A scale-up of a group that is behind is recorded with the group's consumption before it.
+1. A scale-up is recorded with the group's consumption before it. It is dropped if the count falls.
 2. Once the new consumers have joined and the count grew by at least half, consumption is measured
    over a whole window and compared. Further steps in that time are not recorded, but their
    consumption counts.
 3. The scale-up was effective if the group is no longer behind, or consumption rose by at least a
    tenth of what the added consumers would add at the previous rate per consumer.
-4. Otherwise scale-up is suspended for `scale_up_evaluation_retry` seconds. `min` still applies.
-5. Unknown consumption proves nothing: scale-up continues, and after some windows the evaluation is
+4. Otherwise scale-up is suspended for `scale_up_evaluation_retry` seconds. `min` still applies. Each further
+   scale-up without effect doubles the time, up to `MAX_RETRY_FACTOR` times.
+5. While every consumer is behind with all it owns, what the group reads is a limit of something else: of the
+   sink. It takes as many replicas as read so much at the highest rate per replica before a scale-up. If they
+   are fewer than run, scale-up is suspended, too, and once another window has shown the same rate, the group
+   is scaled down to them.
+6. If these read less over a window, as many as before may run again until the retry.
+7. Unknown consumption proves nothing: scale-up continues, and after some windows the evaluation is
    dropped. So is it when records begin to weigh otherwise, since consumption is then in another unit.
    A window of 0 disables the evaluation.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
 from trimtab.common.units import format_count, format_rate
-from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory, ScaleUpEvaluation, ScaleUpSuspension
+from trimtab.sidecar.decision.autoscaling_policy import (
+    ConsumptionLimit,
+    DecisionMemory,
+    ScaleUpEvaluation,
+    ScaleUpSuspension,
+)
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
+from trimtab.sidecar.decision.learned_capacity import is_saturated
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
 MIN_GAIN_SHARE: Final = 0.1  # share of the expected gain that counts as effective
 MIN_GROWTH_FACTOR: Final = 1.5  # smaller growth drowns in the noise of commits
+MEASUREMENT_ERROR: Final = 0.1  # of a rate over a window
+MAX_RETRY_FACTOR: Final = 6
 MAX_EVALUATION_WINDOWS: Final = 3.0  # windows after which a pending evaluation is dropped
 
 
@@ -47,26 +62,24 @@ def begin_scale_up_evaluation(
     decision: ScalingDecision, observation: Observation, memory: DecisionMemory, now: float
 ) -> DecisionMemory:
     """Record a scale-up for evaluation (rule 1)."""
-    before = observation.plan
-    metrics = decision.metrics
-    if memory.scale_up_evaluation is not None or before is None or not before.replicas:
+    before, rate = observation.plan, decision.metrics.consumption_rate
+    if memory.scale_up_evaluation is not None or before is None or not before.replicas or not rate:
         return memory
-    if not metrics.consumption_rate or not metrics.overdue_backlog_bytes:
-        return memory
-    evaluation = ScaleUpEvaluation(now, before.replicas, metrics.consumption_rate)
+    evaluation = ScaleUpEvaluation(now, before.replicas, rate)
     return replace(memory, scale_up_evaluation=evaluation)
 
 
 def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
-    """Evaluate the last scale-up if its window is complete (rules 2 to 5)."""
-    if memory.scale_up_suspension is not None and now >= memory.scale_up_suspension.until:
-        memory = replace(memory, scale_up_suspension=None)
+    """Evaluate the last scale-up if its window is complete (rules 2 to 7)."""
+    memory = _follow_suspension(model, memory, now)
     evaluation = memory.scale_up_evaluation
     window = model.policy.scale_up_evaluation_window
     if evaluation is None:
         return memory
     if not window or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout:
-        return replace(memory, scale_up_evaluation=None)  # rule 5
+        return replace(memory, scale_up_evaluation=None)  # rule 7
+    if model.plan.replicas < evaluation.joined_replicas:
+        return replace(memory, scale_up_evaluation=None)  # fewer read less
     if evaluation.joined_replicas < MIN_GROWTH_FACTOR * evaluation.replicas:
         # The window starts once the new consumers read: a rebalance would look like no effect.
         joined = not model.find_unjoined_replicas(now) and model.explain_instability() is None
@@ -75,21 +88,73 @@ def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> 
     after = sum_consumption_rates(model.observation, model.policy.catch_up)
     if now - evaluation.joined_at < window or after is None:
         return memory
-    suspension = _suspend_if_useless(model, evaluation, after, now) or memory.scale_up_suspension
-    return replace(memory, scale_up_evaluation=None, scale_up_suspension=suspension)
+    return _conclude(model, replace(memory, scale_up_evaluation=None), evaluation, after, now)
 
 
-def _suspend_if_useless(
-    model: GroupModel, evaluation: ScaleUpEvaluation, after: float, now: float
-) -> ScaleUpSuspension | None:
+def _conclude(
+    model: GroupModel, memory: DecisionMemory, evaluation: ScaleUpEvaluation, after: float, now: float
+) -> DecisionMemory:
+    """Return the memory after an evaluation, with a suspension if the scale-up was useless."""
     before = evaluation.consumption_rate
+    if not sum_overdue_backlog(model.observation, model.policy.catch_up):
+        return replace(memory, useless_scale_ups=0, replica_rate=0.0)
+    memory = replace(memory, replica_rate=max(memory.replica_rate, before / evaluation.replicas))
+    limit = _find_limit(model, evaluation, memory.replica_rate, after, now)
     growth = evaluation.joined_replicas / evaluation.replicas
-    caught_up = not sum_overdue_backlog(model.observation, model.policy.catch_up)
-    if caught_up or after > before * (1 + MIN_GAIN_SHARE * (growth - 1)):  # rule 3
+    if limit is None and after > before * (1 + MIN_GAIN_SHARE * (growth - 1)):  # rule 3
+        return replace(memory, useless_scale_ups=0)
+    delay = model.policy.scale_up_evaluation_retry * min(2**memory.useless_scale_ups, MAX_RETRY_FACTOR)
+    suspension = ScaleUpSuspension(now + delay, _explain_suspension(model, evaluation, limit, after), limit)
+    return replace(memory, scale_up_suspension=suspension, useless_scale_ups=memory.useless_scale_ups + 1)
+
+
+def _explain_suspension(
+    model: GroupModel, evaluation: ScaleUpEvaluation, limit: ConsumptionLimit | None, after: float
+) -> str:
+    tried, fewer = evaluation.joined_replicas, evaluation.replicas
+    figures = f"{format_rate(after)}, {format_rate(evaluation.consumption_rate)} before"
+    cause = "check the sink, the network and the consumers' logs"
+    if limit is not None:
+        tried, fewer, figures = limit.tried, limit.replicas, format_rate(after)
+        cause = "the sink behind them is the limit"
+    several = model.consumers_per_replica
+    readers = format_count(several * tried, "consumer reads", "consumers read")
+    return f"{readers} no more than {several * fewer} ({figures}): scale-up suspended, {cause}"
+
+
+def _find_limit(
+    model: GroupModel, evaluation: ScaleUpEvaluation, replica_rate: float, after: float, now: float
+) -> ConsumptionLimit | None:
+    """Return the limit that fewer replicas would reach (rule 5); None without one."""
+    running = len(model.active)
+    needed = max(1, math.ceil(after / replica_rate - MEASUREMENT_ERROR))
+    read_less = evaluation.consumption_rate < after * (1 - MEASUREMENT_ERROR)
+    if needed >= running or (read_less and needed <= evaluation.replicas):
         return None
-    readers = format_count(evaluation.joined_replicas, "consumer reads", "consumers read")
-    reason = (
-        f"{readers} no more than {evaluation.replicas} "
-        f"({format_rate(after)}, {format_rate(before)} before): scale-up suspended"
-    )
-    return ScaleUpSuspension(now + model.policy.scale_up_evaluation_retry, reason)
+    return ConsumptionLimit(after, needed, running, now) if _is_behind_everywhere(model) else None
+
+
+def _is_behind_everywhere(model: GroupModel) -> bool:
+    owned = [m.owned_partitions for m in model.members.values() if m.owned_partitions]
+    return bool(owned) and all(is_saturated(model, partitions) for partitions in owned)
+
+
+def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
+    """Return the memory with the suspension ended, confirmed or relaxed."""
+    suspension = memory.scale_up_suspension
+    if suspension is None or suspension.limit is None or now >= suspension.until:
+        over = suspension is not None and now >= suspension.until
+        return replace(memory, scale_up_suspension=None) if over else memory
+    limit, most = suspension.limit, suspension.most_replicas
+    since = limit.measured_at if most is None else max(limit.measured_at, memory.last_change or 0.0)
+    rate = sum_consumption_rates(model.observation, model.policy.catch_up)
+    if rate is None or most == limit.tried or now - since < model.policy.scale_up_evaluation_window:
+        return memory
+    if most is None:
+        holds = rate <= limit.rate * (1 + MEASUREMENT_ERROR) and _is_behind_everywhere(model)
+        confirmed = replace(suspension, most_replicas=limit.replicas if holds else None)
+        suspension = confirmed if holds else replace(suspension, limit=None)
+    elif len(model.active) <= most and rate < limit.rate * (1 - MEASUREMENT_ERROR):
+        suspension = replace(suspension, most_replicas=limit.tried)  # rule 6
+        memory = replace(memory, replica_rate=rate / max(1, most))
+    return replace(memory, scale_up_suspension=suspension)

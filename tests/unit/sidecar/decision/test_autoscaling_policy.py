@@ -1,7 +1,8 @@
 """The operator's policy: pauses, schedules, fallbacks, scale to zero, and scale-up that helps."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -331,7 +332,7 @@ GREW = replace(
 
 
 def test_a_scale_up_records_the_consumption_before_it() -> None:
-    """A scale-up is evaluated if the group is behind, and only then."""
+    """A scale-up is evaluated if the consumption is known, and only then."""
     memory = record_execution(decide(BEHIND), BEHIND.seen(), CALM, NOW)
     assert memory.scale_up_evaluation == ScaleUpEvaluation(NOW, 2, 150.0)
     assert record_execution(decide(BUSY), BUSY.seen(), CALM, NOW).scale_up_evaluation is None
@@ -341,11 +342,12 @@ def test_an_ineffective_scale_up_suspends_scale_up() -> None:
     """If twice the consumers read no more, scale-up is suspended with a reason until the retry."""
     decision, memory = make_decision(scaled_up(25.0).seen(), POLICY, GREW, NOW, "g")
     assert decision.action is ScalingAction.HOLD
-    assert "scale-up is suspended: the last one had no effect" in decision.reasons
+    assert "scale-up is suspended: the sink is the limit" in decision.reasons
     assert memory.scale_up_suspension is not None
-    for part in ("4 consumers read no more than 2 (", "150 B/s before"):
+    for part in ("4 consumers read no more than 2 (150 B/s)", "the sink behind them is the limit"):
         assert part in memory.scale_up_suspension.reason
-    assert decide(scaled_up(25.0), POLICY, memory, NOW + 599).action is ScalingAction.HOLD
+    assert decide(scaled_up(25.0), POLICY, memory, NOW + 59).action is ScalingAction.HOLD
+    assert decide(scaled_up(25.0), POLICY, memory, NOW + 599).action is ScalingAction.DRAIN
     assert decide(scaled_up(25.0), POLICY, memory, NOW + 601).action is ScalingAction.SCALE_UP
 
 
@@ -409,15 +411,16 @@ def test_small_growth_is_not_evaluated() -> None:
     assert late.scale_up_evaluation is None
 
 
-def counts(sink: float, turns: int, policy: AutoscalingPolicy) -> list[int]:
-    """Replicas by turn, ten seconds each, of a group whose sink takes no more than so much.
+def counts(sink: float | Callable[[int, int], float], turns: int, policy: AutoscalingPolicy) -> list[int]:
+    """Replicas by turn, ten seconds each, of a group whose sink takes so much at most (by turn and replicas).
 
     Twelve partitions, 25 B/s each, are shared out evenly; the group begins with two consumers.
     """
+    takes = sink if callable(sink) else lambda _turn, _replicas: sink
     plan, memory, waiting, found = PLAN, CALM, 0.0, list[int]()
     for turn in range(turns):
         names, now = [f"w{n}" for n in range(plan.replicas)], NOW + 10 * turn
-        total = min(sink, 100.0 * len(names))
+        total = min(takes(turn, plan.replicas), 100.0 * len(names))
         waiting = max(0.0, waiting + 10 * (300 - total))
         reads = {w: dict.fromkeys(range(n, 12, len(names)), 25.0) for n, w in enumerate(names)}
         each = range(12)
@@ -436,10 +439,60 @@ def test_a_slow_sink_does_not_drive_replicas_to_the_maximum() -> None:
         POLICY, max_replicas=12, scale_up=ScalingRules((ScalingPolicy(1),)), scale_up_evaluation_retry=600
     )
     slow = counts(150.0, 100, policy)
-    assert slow[20] == slow[70] <= 6
-    assert slow[70] < slow[99] < 12
+    assert 2 < max(slow[:40]) <= 6
+    assert slow[40] == slow[65] == 2 < max(slow[68:])
     assert counts(150.0, 60, replace(policy, scale_up_evaluation_window=0))[-1] == 12
     assert set(counts(1200.0, 30, policy)) == {3}
+
+
+SINK_POLICY = replace(POLICY, max_replicas=6, scale_up=ScalingRules((ScalingPolicy(4),)))
+
+
+@pytest.mark.parametrize(("limit", "useful"), [(150.0, 2), (195.0, 2), (250.0, 3)])
+def test_useless_replicas_are_taken_back(limit: float, useful: int) -> None:
+    """To those that read as much, once two windows have shown it."""
+    found = counts(limit, 60, SINK_POLICY)
+    assert set(found[5:12]) == {4}
+    assert set(found[20:]) == {useful}
+
+
+def test_replicas_that_were_not_tried_are_told_by_the_rate_of_one() -> None:
+    """Where one read 60 B/s, what four read takes three, and less at their old rate takes all of them."""
+    first = ScaleUpEvaluation(NOW - 100, 1, 60.0, joined_at=NOW - 61, joined_replicas=4)
+    grew = replace(CALM, scale_up_evaluation=first)
+    memory = make_decision(scaled_up(25.0).seen(), POLICY, grew, NOW, "g")[1]
+    assert memory.scale_up_suspension is not None
+    assert "4 consumers read no more than 3 (150 B/s)" in memory.scale_up_suspension.reason
+    assert decide(scaled_up(25.0), POLICY, memory, NOW + 59).action is ScalingAction.HOLD
+    assert decide(scaled_up(30.0), POLICY, memory, NOW + 61).action is ScalingAction.HOLD
+    drain = decide(scaled_up(25.0), POLICY, memory, NOW + 61)
+    assert (drain.action, drain.plan and drain.plan.replicas) == (ScalingAction.DRAIN, 3)
+    assert decide(scaled_up(40.0), POLICY, grew).action is ScalingAction.SCALE_UP
+
+
+def test_useless_scale_ups_are_tried_more_and_more_rarely() -> None:
+    """After 10, 20, 40 and then 60 minutes, and the time that it takes to see that they are useless."""
+    found = counts(150.0, 1500, SINK_POLICY)
+    starts = [n for n in range(1, len(found)) if found[n - 1] == 2 < found[n]]
+    assert [(later - earlier) // 6 for earlier, later in pairwise(starts[:4])] == [21, 41, 61]
+
+
+def test_a_sink_that_slows_down_with_fewer_consumers_gets_them_back() -> None:
+    """Where those that are left read less, the others may run again, and later tries know it."""
+    found = counts(lambda turn, count: 150.0 if count > 3 or turn < 9 else 90.0, 120, SINK_POLICY)
+    assert 2 in found[16:24]
+    assert set(found[30:60]) == {4}
+    assert max(found[60:]) == 6
+    assert set(found[100:]) == {4}
+
+
+def test_a_partition_that_lags_alone_takes_no_replica_back() -> None:
+    """It is no limit of the sink: the others have read all that there is."""
+    seen = replace(scaled_up(25.0), waits={**dict.fromkeys(range(6), 0.0), 0: 30_000.0}).seen()
+    suspension = make_decision(seen, POLICY, GREW, NOW, "g")[1].scale_up_suspension
+    assert suspension is not None
+    assert suspension.limit is None
+    assert "4 consumers read no more than 2 (150 B/s, 150 B/s before)" in suspension.reason
 
 
 AGES = (20.0,) * 50 + (90.0,) * 50
