@@ -290,7 +290,7 @@ bench-strangers: .venv/.dev ## one stream through the same Java, librdkafka and 
 
 DAYS ?= 30
 bench-month: .venv/.dev ## a simulated month with faults, compared with lag-threshold autoscalers; 15 minutes on two free cores
-	@$(BIN)/python benchmarks/bench_month.py --days $(DAYS) --plot docs/bench-month.png
+	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_month.py --days $(DAYS) --plot docs/bench-month.png
 
 bench-latency: .venv/.dev ## end-to-end latency by heuristic, compared with Kafka's range; 15 minutes
 	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png

@@ -12,7 +12,7 @@ Traffic is late if it arrives while its partition's oldest unread byte has waite
 the table has the minimum and maximum number of consumers, and the number that the write rate needs at
 headroom 0.9.
 
-    python benchmarks/bench_month.py [--days 30] [--plot docs/bench-month.png]   # 30 days: 15 min
+    PYTHONPATH=tests python benchmarks/bench_month.py [--days 30] [--plot docs/bench-month.png]   # 15 min
 """
 
 import argparse

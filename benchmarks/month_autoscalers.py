@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+from in_memory_target import InMemoryTarget
 from month_world import LEAST, MOST, RECORD, World
 
 from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
@@ -30,7 +31,6 @@ from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.simulation.live_group import build_snapshot
-from trimtab.sidecar.targets.in_memory import InMemoryTarget
 
 EPOCH = 1.8e9  # seconds, of the month's beginning
 

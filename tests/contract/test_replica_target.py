@@ -11,11 +11,11 @@ from threading import Event
 from typing import Protocol
 
 import pytest
+from in_memory_target import InMemoryTarget
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.errors import StartupError, StateDirInUseError
-from trimtab.sidecar.targets.in_memory import InMemoryTarget
 from trimtab.sidecar.targets.process.process_target import ProcessTarget, WorkerRecord
 from trimtab.sidecar.targets.replica_target import AdvisoryTarget, ReplicaTarget
 

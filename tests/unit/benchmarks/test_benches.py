@@ -1,6 +1,7 @@
 """The benches of decisions still run, on very little, and end with their figures."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,9 @@ MORE_PERCENT = 0.3
 
 def run_bench(name: str, *arguments: object) -> Any:
     """Run a bench, and return the figures of its last line."""
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / name, *map(str, arguments)], capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, BENCHMARKS / name, *map(str, arguments)]
+    env = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent / "tests")}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
 

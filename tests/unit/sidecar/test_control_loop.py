@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from in_memory_target import InMemoryTarget
 from named_rounds import JoinedMember, assign_by_name, assignments
 from ticking import Ticking
 
@@ -37,7 +38,6 @@ from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
-from trimtab.sidecar.targets.in_memory import InMemoryTarget
 from trimtab.sidecar.targets.process.process_target import ProcessTarget
 
 PARTITIONS = tuple(TopicPartition("t", n) for n in range(6))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from unittest.mock import Mock
 
 import pytest
+from in_memory_target import InMemoryTarget
 from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
@@ -26,7 +27,6 @@ from trimtab.sidecar.measurement.observation import (
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
 from trimtab.sidecar.reporting.iteration_report import IterationReport, LogReporter
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
-from trimtab.sidecar.targets.in_memory import InMemoryTarget
 
 PARTITION = TopicPartition("t", 0)
 
