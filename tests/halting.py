@@ -1,6 +1,9 @@
 """Records, settings and tables of the tests of halted tables."""
 
 import json
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,6 +33,17 @@ def values(fields: str) -> list[bytes]:
 
 def ids(lake: SparkLake, table: str) -> list[int]:
     return sorted(row.id for row in lake.spark.table(table).select("id").collect())
+
+
+@contextmanager
+def unreachable(warehouse: Path, table: str) -> Generator[None]:
+    """Let no file be made in a table that is partitioned by n, which is 1."""
+    (folder,) = Path(warehouse, *table.split(".")).rglob("n=1")
+    away = folder.rename(folder.with_name("away"))
+    folder.touch()
+    yield
+    folder.unlink()
+    away.rename(folder)
 
 
 def make_by_hand(lake: SparkLake, table: str, write: str, *columns: Any) -> None:

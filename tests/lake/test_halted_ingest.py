@@ -4,12 +4,13 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from halting import COUNT, TIMES, changes, ids, make_by_hand, values
+from halting import COUNT, TIMES, changes, ids, make_by_hand, unreachable, values
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
@@ -115,6 +116,35 @@ def test_a_new_topic_ends_no_ingest(
         make_by_hand(lake, new, write)
         eventually(lambda: running.has(new, COUNT), timeout=60)
         eventually(lambda: any(f"{new} resumed" in line for line in caplog.messages))
+        eventually(lambda: not find_halts(settings), timeout=30)
+    assert running.error is None
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+@pytest.mark.parametrize("write", ["append", "upsert"])
+def test_a_table_that_is_unreachable_is_named_by_the_doctor_and_exact_afterwards(
+    pattern: tuple[str, dict[str, Any]],
+    lake: SparkLake,
+    write: str,
+    warehouse: Path,
+    produce: Callable[[str, list[bytes]], None],
+    eventually: Callable[..., None],
+) -> None:
+    """For longer than lake.flush.timeout; the process goes on, and so does the other topic."""
+    topic, settings = pattern
+    orders, new = settings["lake.tables"].values()
+    more = {name.replace("_", "."): value for name, value in changes(write).items()}
+    more |= {"lake.schema": "id BIGINT, n BIGINT", "lake.partition": "n", "lake.flush.timeout": "4 s"}
+    for name in (topic, f"{topic}-new"):
+        produce(name, values("n")[:3])
+    with RunningIngest(settings | more, lake) as running:
+        eventually(lambda: running.has(orders, 3) and running.has(new, 3), timeout=90)
+        with unreachable(warehouse, new):
+            for name in (topic, f"{topic}-new"):
+                produce(name, values("n")[3:])
+            eventually(lambda: running.has(orders, COUNT), timeout=60)
+            eventually(lambda: "storage do not respond" in find_halts(settings), timeout=60)
+        eventually(lambda: running.has(new, COUNT), timeout=60)
         eventually(lambda: not find_halts(settings), timeout=30)
     assert running.error is None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from halting import COUNT, TIMES, changes, ids, make_by_hand, values
+from halting import COUNT, TIMES, changes, ids, make_by_hand, unreachable, values
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
@@ -199,9 +199,6 @@ def test_a_table_whose_location_is_unreachable_halts_alone_and_is_exact_afterwar
     writer.write(consumer.consume(3))
     writer.flush()
     orders, halted = f"{namespace}.p_orders", f"{namespace}.p_halted"
-    (folder,) = Path(warehouse, *halted.split(".")).rglob("n=1")
-    folder.rename(folder.with_name("away"))
-    folder.touch()  # no file can be made in it
 
     def is_halted() -> bool:
         writer.write(consumer.consume(2))
@@ -210,14 +207,13 @@ def test_a_table_whose_location_is_unreachable_halts_alone_and_is_exact_afterwar
     def has_orders() -> bool:
         return lake.open_table(orders) is not None and ids(lake, orders) == [*range(COUNT)]
 
-    eventually(lambda: not is_halted() and has_orders(), timeout=120)
-    eventually(lambda: not is_halted() and writer._flushes.find_failing() == {halted}, timeout=120)
-    clock.skipped += 120.0
-    eventually(is_halted, timeout=60)
-    with pytest.raises(LakeUnavailableError, match="p_halted"):
-        writer.raise_if_halted()
-    folder.unlink()
-    folder.with_name("away").rename(folder)
+    with unreachable(warehouse, halted):
+        eventually(lambda: not is_halted() and has_orders(), timeout=120)
+        eventually(lambda: not is_halted() and writer._flushes.find_failing() == {halted}, timeout=120)
+        clock.skipped += 120.0
+        eventually(is_halted, timeout=60)
+        with pytest.raises(LakeUnavailableError, match="p_halted"):
+            writer.raise_if_halted()
     assert ids(lake, halted) == [0, 1, 2]
     resume(consumer, writer, clock)
     assert ids(lake, halted) == [*range(COUNT)]

@@ -41,16 +41,11 @@ class CommitFenced:
     """Refused: the table has other offsets than expected."""
 
     conflicts: tuple[OffsetConflict, ...]
-    # A try had no answer: it may have succeeded in a part of the history that expiry has cut. The
-    # rows are safe, but the table may reference the attempt's files, so they must stay.
-    unanswered: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FilesOutdated:
     """Nothing was committed: the files are too old."""
-
-    unanswered: bool  # as in CommitFenced
 
 
 FencedCommitOutcome: TypeAlias = CommitSucceeded | CommitFenced | FilesOutdated
@@ -66,8 +61,8 @@ def commit_fenced(
 ) -> FencedCommitOutcome:
     """Commit a staged attempt, or refuse it; `now` returns seconds of the clock of `staged.begun_at`.
 
-    Raises FlushAbandonedError when cancelled, LakeUnavailableError when the patience has run out. Files
-    that no commit was tried with are deleted then; of others the outcome is unknown.
+    Files that are not committed are deleted, unless the table may reference them. Raises FlushAbandonedError
+    when cancelled, LakeUnavailableError when the patience has run out.
     """
     return _FencedCommit(table, staged, group, spans, backoff, now).run()
 
@@ -102,6 +97,10 @@ class _FencedCommit:
                     self.backoff.wait_after_outage(self.outages)
                 else:
                     self.backoff.failing_since = None
+                    # After a try without an answer the rows are safe, but it may have succeeded in a part of
+                    # the history that expiry has cut: its snapshot would reference the files.
+                    if not isinstance(outcome, CommitSucceeded) and not self.unanswered:
+                        self.table.delete_staged_files(self.staged)
                     return outcome
         except BaseException:
             # not after a lost race either: a client that repeats a request may lose it against itself
@@ -115,9 +114,9 @@ class _FencedCommit:
         # a committed attempt has moved its own offsets: without conflicts, skip the history
         if conflicts:
             committed = self.table.has_committed(self.staged.attempt)
-            return CommitSucceeded(self.lost_races) if committed else CommitFenced(conflicts, self.unanswered)
+            return CommitSucceeded(self.lost_races) if committed else CommitFenced(conflicts)
         if self.staged.files and self.now() - self.staged.begun_at > MAX_STAGED_AGE_S:
-            return FilesOutdated(self.unanswered)
+            return FilesOutdated()
         new_gaps = gaps_before(self.spans)
         gaps = self.table.read_gaps().with_group_gaps(self.group, new_gaps) if new_gaps else None
         offsets = current.offsets.advanced_by(self.group, self.spans)

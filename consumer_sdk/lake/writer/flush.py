@@ -25,7 +25,12 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.interfaces import Frame, Lake, LakeTable, Records, StagedFiles
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.offsets.fenced_commit import (
+    CommitFenced,
+    CommitSucceeded,
+    FilesOutdated,
+    commit_fenced,
+)
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     CommittedOffsets,
     OffsetConflict,
@@ -161,7 +166,7 @@ class _BatchFlush:
         except BaseException:  # not yet committed: no snapshot references the files
             topic_table.delete_staged_files(staged)
             raise
-        answer = self._commit_or_delete(topic_table, staged, spans or self.batch.spans, projected.topic_table)
+        answer = self._commit(topic_table, staged, spans or self.batch.spans, projected.topic_table)
         if not isinstance(answer, CommitSucceeded):
             return self.refuse(answer.conflicts)
         self.flusher.on_step("committed")
@@ -173,7 +178,7 @@ class _BatchFlush:
         starts = {p: s.first for p, s in self.batch.spans.items() if s.expected is None}
         empty = {p: OffsetSpan(None, first, first) for p, first in starts.items()}
         staged = StagedFiles(self.flusher.new_attempt_id())
-        if starts and isinstance(self._commit_or_delete(topic_table, staged, empty), CommitFenced):
+        if starts and isinstance(self._commit(topic_table, staged, empty), CommitFenced):
             return None
         spans = self.batch.spans.items()
         return {p: replace(span, expected=starts.get(p, span.expected)) for p, span in spans}
@@ -193,22 +198,17 @@ class _BatchFlush:
             staged = self._stage_rows(table, rows, evolves_schema=evolves_schema)
             if staged.rows == 0 and not gaps_before(spans):
                 return None
-            if isinstance(self._commit_or_delete(table, staged, spans, rows), CommitSucceeded):
+            if isinstance(self._commit(table, staged, spans, rows), CommitSucceeded):
                 return TableWrite(name, staged.rows, staged.bytes)
 
-    def _commit_or_delete(
+    def _commit(
         self, table: LakeTable, staged: StagedFiles, spans: SpanByPartition, frame: Frame | None = None
     ) -> CommitSucceeded | CommitFenced:
-        """Commit files, staged from `frame` again when they are outdated; delete them if they are free."""
+        """Commit files, staged from `frame` again when they are outdated."""
         flusher = self.flusher
         while True:
             answer = commit_fenced(table, staged, flusher.group, spans, self.backoff, flusher.now)
-            if isinstance(answer, CommitSucceeded):
-                return answer
-            # A commit without an answer may still succeed: its snapshot would reference these files.
-            if not answer.unanswered:
-                table.delete_staged_files(staged)
-            if isinstance(answer, CommitFenced):
+            if not isinstance(answer, FilesOutdated):
                 return answer
             staged = self._stage_rows(table, frame, evolves_schema=False)
 

@@ -151,7 +151,7 @@ def test_lost_race_on_the_same_partition_is_refused(backoff: RetryBackoff) -> No
     outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
     assert isinstance(outcome, CommitFenced)
     assert outcome.conflicts[0].actual == 15
-    assert not outcome.unanswered
+    assert table.deleted == ["x"]
     assert table.attempts == []
 
 
@@ -163,7 +163,7 @@ def test_unanswered_commit_is_not_repeated(backoff: RetryBackoff) -> None:
 
 
 def test_unanswered_try_with_expired_history_keeps_its_files(backoff: RetryBackoff) -> None:
-    """A committed try whose snapshot has expired is refused with `unanswered`: its files stay."""
+    """A committed try whose snapshot has expired is refused: the table references its files."""
     table = Table(["lost answer"])
 
     def expire() -> None:
@@ -173,7 +173,7 @@ def test_unanswered_try_with_expired_history_keeps_its_files(backoff: RetryBacko
     table.after = expire
     outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
     assert isinstance(outcome, CommitFenced)
-    assert outcome.unanswered
+    assert table.deleted == []
     assert table.offsets == CommittedOffsets({"g": {P: 20}})
 
 
@@ -213,19 +213,17 @@ def test_a_race_against_itself_counts_as_committed(backoff: RetryBackoff) -> Non
     assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW) == CommitSucceeded(lost_races=1)
 
 
-@pytest.mark.parametrize(
-    ("script", "unanswered"), [(["race"], False), (["away"], True)], ids=["known", "unknown"]
-)
+@pytest.mark.parametrize(("script", "deleted"), [(["race"], ["x"]), (["away"], [])], ids=["known", "unknown"])
 def test_outdated_files_are_not_committed(
-    backoff: RetryBackoff, script: list[str], *, unanswered: bool
+    backoff: RetryBackoff, script: list[str], deleted: list[str]
 ) -> None:
     """After hours of retries, removal of orphan files may have deleted them."""
     staged = StagedFiles("x", ("file",), begun_at=100.0)
     times = iter([100.0 + MAX_STAGED_AGE_S, 101.0 + MAX_STAGED_AGE_S])
     table = Table([*script, "ok"])
     outcome = commit_fenced(table, staged, "g", SPANS, backoff, lambda: next(times))
-    assert outcome == FilesOutdated(unanswered=unanswered)
-    assert table.script == ["ok"]
+    assert outcome == FilesOutdated()
+    assert (table.script, table.deleted) == (["ok"], deleted)
 
 
 def test_staged_files_outdate_long_before_they_may_be_deleted() -> None:

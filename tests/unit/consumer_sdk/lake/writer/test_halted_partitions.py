@@ -86,7 +86,7 @@ def test_a_halt_is_over_behind_the_records_that_failed(
     halted.halt_table("lake.a", {P, Q}, ERROR, 0.0, {P: 3, Q: 9})  # of an earlier record, in the trial
     halted.end_trial("lake.a", {P: 5, Q: 9})  # of a flush before the halt
     find_trial(halted, 0.0)
-    for committed in ({P: 5, Q: 8}, {P: 4}, {}):
+    for committed in ({P: 4, Q: 8}, {P: 4, Q: 9}, {}):
         halted.end_trial("lake.a", committed)
         assert sample(metrics, "trimtab_halted_tables", table="lake.a") == 1
         assert sample(metrics, "trimtab_halted_partitions", topic="a") == 2
