@@ -153,7 +153,7 @@ UNREADABLE = [
     ("m MAP<INT, INT>", "column m is map<int,int>"),
     ("s STRUCT<a: INT, A: INT>", "has two columns 'a'"),
     ("id INT, ID INT", "has two columns 'id'"),
-    ("s INT, `ſ` INT", "has two columns 's'"),
+    ("s INT, `\N{LATIN SMALL LETTER LONG S}` INT", "has two columns 's'"),
     ("`K` INT, `\N{KELVIN SIGN}` INT", "has two columns 'k'"),
     ("s STRUCT<``: INT>", "has a column without a name"),
     ("id WHATEVER", "is not a list of Spark SQL columns"),
