@@ -54,6 +54,12 @@ def berlin(delta: DeltaLake, warehouse: Path) -> DeltaLake:
     return DeltaLake(session, f"file:{warehouse}", file_writer="spark")
 
 
+@pytest.fixture
+def read(lake: SparkLake, namespace: str, warehouse: Path) -> Callable[..., list[dict[str, Any]]]:
+    """Return the rows of a table as others read them."""
+    return lambda name, key="id": read_rows(lake.open_table(f"{namespace}.{name}"), warehouse, key)
+
+
 @EVERY_FORMAT
 def test_changes_keep_every_text_or_name_it(
     writers: Callable[..., Any], lake: SparkLake, namespace: str, warehouse: Path
@@ -100,6 +106,39 @@ def test_appends(
     else:
         assert [row["p"] for row in rows] == [p for p in TEXTS if p not in UNSTORABLE]
         assert lake.spark.table(f"{namespace}.orders_dead_letter").count() == len(UNSTORABLE)
+
+
+@pytest.mark.parametrize("policy", ["dead-letter", "null"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        ("INT", ["-2147483640", "2147483647"], "-2147483641"),
+        ("BIGINT", ["-9223372036854775800"], "-9223372036854775808"),
+        ("TINYINT", ["-128"], None),
+        ("DECIMAL(9,2)", ["-9999999.90", "9999999.99"], "-9999999.91"),
+    ],
+)
+def test_numbers_whose_partition_would_be_out_of_range(
+    writers: Callable[..., Any],
+    read: Callable[..., Any],
+    numbers: tuple[str, list[str], str | None],
+    policy: str,
+) -> None:
+    """Iceberg's truncate rounds down: a decimal would halt the table, an int is in another partition."""
+    kind, kept, lost = numbers
+    values = [
+        b'{"id":%d,"n":%s}' % (at, n.encode()) for at, n in enumerate([*kept, *([lost] if lost else [])])
+    ]
+    rule = {"lake_decoder": "json", "lake_schema": f"id INT, n {kind}", "lake_partition": "truncate(10, n)"}
+    consumer, writer = writers({P0: values}, **rule, lake_out_of_range=policy)
+    consumer.assign(writer, P0)
+    writer.write(consumer.consume(len(values)))
+    writer.close()
+    found = [None if row["n"] is None else str(row["n"]) for row in read("orders")]
+    assert found == kept + ([None] if policy == "null" and lost else [])
+    if lost and policy == "dead-letter":
+        (letter,) = read("orders_dead_letter", "offset")
+        assert (letter["field"], letter["error"].partition(" is out")[0]) == ("n", f"n: truncate(10, {lost})")
 
 
 @pytest.mark.parametrize("text", UNSTORABLE)

@@ -201,16 +201,21 @@ def test_json(ingest: Callable[..., Any], policy: str) -> None:
         {"id": 0, "at": 253_402_300_799_999},
         {"id": 1, "at": 253_402_300_800_000},
         {"id": 2, "price": "1e9"},
+        *(
+            {"id": 3, "at": text}
+            for text in ("infinity", "-infinity", "+10000-01-01T00:00:00Z", "-0001-01-01")
+        ),
     ]
     columns = {"lake_decoder": "json", "lake_schema": "id INT, at TIMESTAMP, price DECIMAL(9,2)"}
     settings = columns | {"lake_timestamps": "epoch-millis", "lake_out_of_range": policy}
     found, reasons = ingest([json.dumps(row).encode() for row in rows], **settings)
     assert found[0]["at"] == LAST_TIME
     if policy == "null":
-        assert ([(row["at"], row["price"]) for row in found[1:]], reasons) == ([(None, None)] * 2, [])
+        assert ([(row["at"], row["price"]) for row in found[1:]], reasons) == ([(None, None)] * 6, [])
     else:
         assert len(found) == 1
-        assert [reason.partition(":")[0] for reason in reasons] == ["at", "price"]
+        assert [reason.partition(":")[0] for reason in reasons] == ["at", "price", *["at"] * 4]
+        assert reasons[2] == 'at: out of range of TIMESTAMP: "infinity"'
 
 
 @EVERY_FORMAT

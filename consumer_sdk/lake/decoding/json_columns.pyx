@@ -19,6 +19,7 @@ from libc.string cimport memcmp, memcpy
 from trimtab.consumer_sdk.lake.decoding.iso_times cimport parse_time
 from trimtab.consumer_sdk.lake.decoding.json_text cimport Buffer, Cursor
 
+import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from decimal import Decimal
@@ -48,6 +49,8 @@ cdef enum:
 
 NOT_AN_OBJECT = "not one JSON object"
 TOO_MANY_ITEMS = f"more values than {MAX_ITEM_BYTES // 1_000_000} MB of columns hold"
+# beyond the years 1 to 9999, as Debezium and Java write it
+_FAR_TIME = re.compile(rb"-?infinity|([+-]\d{4,9}|\d{5,9})-\d\d-\d\d([T ].*)?")
 _NO_ISO = "not an ISO 8601"
 _NUMBER_FOR_TIME = "a number without a rule of lake.timestamps for"
 
@@ -442,6 +445,8 @@ cdef class _TimeColumn(_FixedColumn):
             cursor.at += 1
             cursor.read_string()
             problem = parse_time(cursor.text, cursor.size, self.is_date, self.has_zone, &value)
+            if problem == 1 and _FAR_TIME.fullmatch(cursor.text[:cursor.size]):
+                return self.refuse_range(cursor, start)
             if problem:
                 return self.refuse(cursor, start, "not exact in" if problem == 2 else _NO_ISO)
         if self.is_date and not -(<int64_t>1 << 31) <= value < <int64_t>1 << 31:

@@ -61,11 +61,16 @@ class TopicDecoders:
 
 def ranges_for(config: LakeConfig, table: str) -> ValueRanges:
     """Return the ranges of a topic table's decoded values."""
-    if config.session.format != DELTA_FORMAT or config.transform is not None:  # it may change them
+    if config.transform is not None:  # it may change them
         return config.ranges
     spec = config.partitioning.spec_for(table, is_topic_table=True)
-    columns = frozenset(part.column.lower() for part in spec if part.transform == "identity")
-    return replace(config.ranges, partition_columns=columns)
+    if config.session.format == DELTA_FORMAT:
+        columns = frozenset(part.column.lower() for part in spec if part.transform == "identity")
+        return replace(config.ranges, partition_columns=columns)
+    widths = {
+        (part.column.lower(), part.width) for part in spec if part.width and part.transform == "truncate"
+    }
+    return replace(config.ranges, truncations=frozenset(widths))
 
 
 def keep_raw(records: Records, to_frame: FrameFactory) -> DecodedFrames:

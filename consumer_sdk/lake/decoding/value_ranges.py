@@ -2,7 +2,9 @@
 
 1. Dates and times lie in the years 1 to 9999: pyiceberg, delta-rs and Python know no others, and one such
    value makes them fail on the whole table. A decimal has at most the digits of its type.
-2. A text of a partition column of a Delta table is one that Delta keeps (`partition_spec.UNSTORABLE_TEXTS`).
+2. A text of a partition column of a Delta table is one that Delta keeps (`partition_spec.UNSTORABLE_TEXTS`),
+   and Iceberg's truncate(n, column) of a number is in the number's range: beyond it Iceberg's writer fails,
+   or takes another partition than other engines look into.
 3. A record with a value outside is a dead letter whose reason names field, value and type. With
    `lake.out.of.range: null` the value is null instead.
 """
@@ -11,6 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -69,6 +72,7 @@ class ValueRanges:
 
     nulls: bool = False  # False: their records are dead letters
     partition_columns: frozenset[str] = frozenset()  # of Delta, in lower case
+    truncations: frozenset[tuple[str, int]] = frozenset()  # of Iceberg: columns, in lower case, and widths
     key_fields: frozenset[str] = frozenset()  # never null: the record's key would take their place
     nulls_within: str | None = None  # the field whose values become null, whatever `nulls` is
 
@@ -109,16 +113,24 @@ class ValueRanges:
         for name in names:
             index = rows.column_names.index(name)
             column = rows.column(index)
-            is_partition = name.lower() in self.partition_columns and kinds.is_string(column.type)
-            if not (is_partition or _has_range(column.type)):
+            if (limit := self._find_limit(name.lower(), column.type)) is None:
                 continue
-            limit = _limit_partition_texts if is_partition else _limit
             limited, found = limit(name, column.combine_chunks())
             if found:
                 rows = rows.set_column(index, rows.schema.field(index), limited)
             if not self.nulls or name in required:
                 reasons = found | reasons
         return rows, reasons
+
+    def _find_limit(
+        self, name: str, kind: Any
+    ) -> Callable[[str, Array], tuple[Array, dict[int, str]]] | None:
+        width = dict(self.truncations).get(name)
+        if width is not None and (kinds.is_integer(kind) or kinds.is_decimal(kind)):
+            return partial(_limit_truncated, width)
+        if name in self.partition_columns and kinds.is_string(kind):
+            return _limit_partition_texts
+        return _limit if _has_range(kind) else None
 
 
 STRICT_RANGES: Final = ValueRanges()
@@ -197,6 +209,24 @@ def _limit_partition_texts(path: str, values: Array) -> tuple[Array, dict[int, s
         row: Reason.of_field(path, f"{values[row].as_py()!r} {UNSTORABLE_REASON}") for row in at
     }
     return pc.if_else(bad, pa.scalar(None, values.type), values) if at else values, reasons
+
+
+def _limit_truncated(width: int, path: str, values: Array) -> tuple[Array, dict[int, str]]:
+    kind = values.type
+    is_decimal = kinds.is_decimal(kind)
+    # Iceberg's least integer has 32 bits
+    greatest = 10**kind.precision - 1 if is_decimal else 2 ** (max(kind.bit_width, 32) - 1)
+    low = -(greatest // width * width)
+    if not is_decimal and low <= -(2 ** (kind.bit_width - 1)):
+        return values, {}
+    least = pa.scalar(Decimal(f"{low}E-{kind.scale}") if is_decimal else low, kind)
+    bad = pc.fill_null(pc.less(values, least), False)  # noqa: FBT003 - Arrow's
+    at = np.flatnonzero(bad.to_numpy(zero_copy_only=False)).tolist()
+    reasons: dict[int, str] = {
+        row: Reason.of_field(path, f"truncate({width}, {values[row].as_py()}) is out of range of {kind}")
+        for row in at
+    }
+    return pc.if_else(bad, pa.scalar(None, kind), values) if at else values, reasons
 
 
 def _describe_time(value: int, unit: str) -> str:

@@ -97,12 +97,23 @@ def _parse_spec(setting: Any) -> PartitionSpec:
 
 def _parse_field(match: "re.Match[str]", text: str) -> PartitionField:
     if match["column"]:
-        return PartitionField("identity", match["column"])
+        return _check_field(PartitionField("identity", match["column"]))
     transform = match["transform"].lower()
     width = match["width"]
     if transform == "identity" and width is None:
-        return PartitionField(transform, match["of"])
+        return _check_field(PartitionField(transform, match["of"]))
     if width == "0" or transform not in (TIME_TRANSFORMS if width is None else WIDTH_TRANSFORMS):
         wrong = match[0].strip(" ,")
         raise SettingError(f"{PARTITION_SETTING}: {wrong!r} in {text!r} is no field; {_PARTITION_ADVICE}")
     return PartitionField(transform, match["of"], None if width is None else int(width))
+
+
+def _check_field(part: PartitionField) -> PartitionField:
+    """Return a field that is a column. Raises SettingError for one within a struct."""
+    if "." in part.column:
+        raise SettingError(
+            f"{PARTITION_SETTING}: {part.column} is a field of a struct, and Iceberg's readers and "
+            "compactions take a struct that is null for one with a null in that field: write truncate(n, …) "
+            "or bucket(n, …) of it, or partition by a column"
+        )
+    return part

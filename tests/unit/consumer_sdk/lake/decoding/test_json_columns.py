@@ -161,8 +161,16 @@ REFUSED = [
             "2024-01-01T00:00:00+18:01",
             "2024-01-01T00:00:00Z ",
             "2024-01-01T00:00:00Europe/Berlin",
+        )
+    ),
+    *(
+        (UTC_TIME, json.dumps(text), RANGE)
+        for text in (
             "-2024-01-01T00:00:00Z",
             "10000-01-01T00:00:00Z",
+            "+10000-01-01",
+            "infinity",
+            "-infinity",
         )
     ),
     (UTC_TIME, "1704067200000", NO_RULE),

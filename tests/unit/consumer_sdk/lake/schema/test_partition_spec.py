@@ -15,6 +15,8 @@ from trimtab.consumer_sdk.lake.schema.partition_spec import (
 
 def test_every_transform_is_parsed() -> None:
     """Spaces and case do not matter, and the spec prints in one form."""
+    with pytest.raises(SettingError, match=r"a\.b is a field of a struct"):
+        parse_partitioning("topic, a.b")
     parts = parse_partitioning("topic, Day( timestamp ),bucket(16,id) , truncate(4, a.b)").topic_tables
     assert parts == (
         PartitionField("identity", "topic"),
@@ -52,7 +54,7 @@ def test_spec_for_topic_tables_and_mapping() -> None:
 def test_missing_column_is_an_error() -> None:
     """The error names the table, the field and the columns of the rows."""
     check_partition_columns(
-        "lake.t", parse_partitioning("day(TIMESTAMP), a.b").topic_tables, ["timestamp", "a"]
+        "lake.t", parse_partitioning("day(TIMESTAMP), truncate(2, a.b)").topic_tables, ["timestamp", "a"]
     )
     with pytest.raises(SettingError, match=r"lake\.t .*country.*a, timestamp"):
         check_partition_columns("lake.t", parse_partitioning("country").topic_tables, ["timestamp", "a"])
