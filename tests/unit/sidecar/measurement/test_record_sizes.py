@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from dirty_topics import draw_mixed, draw_pareto
+from dirty.topics import draw_mixed, draw_pareto
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
