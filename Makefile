@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # modules anew: half of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-upsert-long bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-dirty test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-upsert-long bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
@@ -79,6 +79,10 @@ build/page/axe.min.js: tests/page/axe.sha256
 	@mkdir -p build/page
 	@cd build/page && npm pack --silent axe-core@4.14.1 >/dev/null && tar -xzf axe-core-4.14.1.tgz --strip-components 1 package/axe.min.js
 	@cd build/page && sha256sum --quiet --check ../../tests/page/axe.sha256 && touch axe.min.js
+
+DIRTY_SECONDS ?= 150
+test-dirty: .venv/.dev ## compare what the sidecar reports with what is true, in ordinary dirty settings: sizes with a heavy tail, transactions; ten minutes
+	@PYTHONPATH=tests $(BIN)/python -m dirty --seconds $(DIRTY_SECONDS)
 
 test-page: .venv/.dev build/page/axe.min.js ## run the tests of the operator's page in headless Chromium; needs chromium and npm, both of Debian
 	@$(BIN)/python -m pytest -m page tests/page

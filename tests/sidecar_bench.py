@@ -52,7 +52,9 @@ class Flow(Background):
 class SidecarBench:
     """A sidecar process with its group, load and control topics."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, folder: Path, worker: Path = WORKER) -> None:
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, folder: Path, worker: Path = WORKER, **more: Any
+    ) -> None:
         self.state = folder / "state"
         self.log = folder / "sidecar.log"
         self.config = folder / "sidecar.yaml"
@@ -75,6 +77,7 @@ class SidecarBench:
             "backlog-grace": "3 s",
             "offset-reset": "earliest",
             "kafka": {"client.rack": SECRET},  # no output may show the kafka settings
+            **more,
         }  # fmt: skip
         self.config.write_text(yaml.safe_dump(self.settings))
         settings = load_settings(self.config, {})

@@ -176,7 +176,7 @@ class SharedSampler:
     @property
     def transactional(self) -> Collection[TopicPartition]:
         """Partitions in which a transaction was seen."""
-        return frozenset(self._sampler.transactional)
+        return self._sampler.transactional
 
     def request_log_sizes(self, leaders: Mapping[TopicPartition, int]) -> None:
         """Ask for the sizes of these logs, unless the last request is still under way."""

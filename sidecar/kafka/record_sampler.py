@@ -4,7 +4,7 @@
    the newest records alone are not like the others.
 2. A batch's size on disk is in its header. What a reader gets of it is read by librdkafka, which knows all
    codecs and skips aborted transactions and markers.
-3. A partition is sampled in its first iterations, then rarely: the relation of the two changes slowly.
+3. A topic is sampled in its first iterations, then rarely: the relation of the two changes slowly.
 """
 
 import math
@@ -28,8 +28,8 @@ from trimtab.sidecar.settings.settings import SidecarSettings
 
 MAX_SAMPLED_PARTITIONS: Final = 64  # per iteration: thousands of partitions are sampled in turn
 SAMPLE_TIMEOUT_S: Final = 0.5  # of an iteration, which must not wait for slow leaders
-LEARNING_SAMPLES: Final = 6
-RESAMPLE_INTERVAL_S: Final = 60.0
+LEARNING_SAMPLES: Final = 24  # of a topic's partitions
+RESAMPLE_INTERVAL_S: Final = 60.0  # with DescribeLogDirs no more requests than samples every 30 s
 UNMEASURED_INTERVAL_S: Final = 30.0  # of partitions whose logs may not be measured: samples tell their size
 FORGET_AFTER_S: Final = 3600.0  # partitions of deleted topics, which are asked for no more
 FIRST_SPAN: Final = 10_000  # offsets from which the first sample is drawn
@@ -40,7 +40,7 @@ _read_headers: Final[Any] = methodcaller("headers")
 
 
 class RecordSampler:
-    """Samples batches of the least recently sampled partitions."""
+    """Samples batches of the least recently sampled partitions in one thread; others may call the rest."""
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._client = settings.client_config
@@ -49,11 +49,12 @@ class RecordSampler:
         self._sizes_asked_again_at = -math.inf
         self._attempted_at: dict[TopicPartition, float] = {}
         self._sampled_at: dict[TopicPartition, float] = {}
-        self._counts: dict[TopicPartition, int] = {}
+        self._counts: dict[str, int] = {}  # by topic
+        self._passed_at = -math.inf
         self._ends: dict[TopicPartition, int] = {}  # at the last sample
         self._random = random.Random()  # noqa: S311 - which records are sampled is no secret
         self._resample_interval = UNMEASURED_INTERVAL_S
-        self.transactional: set[TopicPartition] = set()  # partitions in which a transaction was seen
+        self.transactional: frozenset[TopicPartition] = frozenset()  # a transaction was seen in them
         self.denied_topics: frozenset[str] = frozenset()  # of the last sample
 
     def fetch_log_sizes(self, leaders: Mapping[TopicPartition, int], now: float) -> PartitionOffsets:
@@ -90,8 +91,8 @@ class RecordSampler:
             read = _group_sizes_by_partition(self._read_records(batches))
         except (KafkaException, KafkaError, OSError):
             return {}  # sampled again in the next iteration
-        self.transactional |= held
-        self.transactional |= {p for p, found in batches.items() if any(b.is_transactional for b in found)}
+        seen = {p for p, found in batches.items() if any(b.is_transactional for b in found)}
+        self.transactional |= held | seen
         samples = {p: measure_batches(found, read.get(p, {})) for p, found in batches.items() if found}
         self._record_samples({p: ends[p] for p, found in samples.items() if found}, now)
         return {p: found for p, found in samples.items() if found}
@@ -104,10 +105,11 @@ class RecordSampler:
 
     def _forget_old(self, now: float) -> None:
         self._attempted_at = {p: at for p, at in self._attempted_at.items() if now - at < FORGET_AFTER_S}
-        for of_partition in (self._sampled_at, self._counts, self._ends):
-            for partition in of_partition.keys() - self._attempted_at.keys():
-                del of_partition[partition]
-        self.transactional &= self._attempted_at.keys()
+        for partition in self._sampled_at.keys() - self._attempted_at.keys():
+            del self._sampled_at[partition], self._ends[partition]
+        for topic in self._counts.keys() - {p.topic for p in self._attempted_at}:
+            del self._counts[topic]
+        self.transactional = self.transactional.intersection(self._attempted_at)
 
     def _choose_due(
         self,
@@ -116,10 +118,14 @@ class RecordSampler:
         leaders: Mapping[TopicPartition, int],
         now: float,
     ) -> list[TopicPartition]:
+        is_measured = self._resample_interval == RESAMPLE_INTERVAL_S
+
         def is_due(partition: TopicPartition) -> bool:
-            learning = self._counts.get(partition, 0) < LEARNING_SAMPLES
-            interval = 0.0 if learning else self._resample_interval
-            return now - self._sampled_at.get(partition, -FORGET_AFTER_S) >= interval
+            if self._counts.get(partition.topic, 0) < LEARNING_SAMPLES:
+                return True
+            # if logs are measured, those of all partitions at once, for fewer requests
+            last = self._passed_at if is_measured else self._sampled_at.get(partition, -math.inf)
+            return now - last >= self._resample_interval
 
         filled = (p for p in ends if ends[p] > max(begins.get(p, ends[p]), self._ends.get(p, 0)))
         due = [p for p in filled if p in leaders and is_due(p)]
@@ -132,7 +138,9 @@ class RecordSampler:
     def _record_samples(self, ends: Mapping[TopicPartition, int], now: float) -> None:
         self._ends.update(ends)
         self._sampled_at.update(dict.fromkeys(ends, now))
-        self._counts.update((p, self._counts.get(p, 0) + 1) for p in ends)
+        self._passed_at = now
+        for partition in ends:
+            self._counts[partition.topic] = self._counts.get(partition.topic, 0) + 1
 
     def _read_records(self, batches: Mapping[TopicPartition, Sequence[RecordBatch]]) -> list[Message]:
         count = sum(b.records for found in batches.values() for b in found if not b.is_control)

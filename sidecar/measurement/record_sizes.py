@@ -243,12 +243,11 @@ class RecordSizes:
                 samples[partition] = BatchSums.of_batches(found).add(before, SAMPLE_MEMORY)
         return replace(self, samples=samples)
 
-    def add_log_sizes(self, readings: Mapping[TopicPartition, LogReading]) -> "RecordSizes":
-        """Add readings of logs."""
-        growths = dict(self.growths)
+    def add_log_sizes(self, now: float, readings: Mapping[TopicPartition, LogReading]) -> "RecordSizes":
+        """Add readings of logs, and forget those that were not read for long: samples are newer."""
+        growths = {p: growth for p, growth in self.growths.items() if now - growth.last.time < MEMORY_S}
         for p, reading in readings.items():
-            before = self.growths.get(p, LogGrowth(reading))
-            growths[p] = before.add_reading(reading, self.window_s)
+            growths[p] = growths.get(p, LogGrowth(reading)).add_reading(reading, self.window_s)
         return replace(self, growths=growths)
 
     def forget_missing(self, existing: Collection[TopicPartition]) -> "RecordSizes":

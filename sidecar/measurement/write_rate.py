@@ -156,7 +156,7 @@ class WriteRateMeter:
         """Return the meter with readings added."""
         committed = readings.committed_offsets or {}
         commits = self.commit_window
-        sizes = self.record_sizes.add_log_sizes(readings.list_logs(time))
+        sizes = self.record_sizes.add_log_sizes(time, readings.list_logs(time))
         existing = committed.keys() | set(readings.partitions or self.ever_committed)
         ever = self.ever_committed
         if not committed.keys() <= ever <= existing:  # rare: no copy of a large set

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as RawPartition
-from dirty_topics import MEAN_SIZE, SMALL, Sized, Transactional
+from dirty.topics import MEAN_SIZE, SMALL, Sized, Transactional
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock

@@ -63,7 +63,16 @@ def test_unresponsive_partitions_do_not_starve_others(sampler: RecordSampler) ->
     assert sample(sampler, [*silent, responsive], 1.0) == {"z"}
 
 
-def test_a_partition_is_sampled_often_until_it_is_known(sampler: RecordSampler) -> None:
+def test_of_many_partitions_few_iterations_sample_some(sampler: RecordSampler) -> None:
+    """A topic is known by its first partitions; then every sixth iteration of 10 s asks for 64 others."""
+    many = [TopicPartition("t", n) for n in range(1_000)]
+    sampler._resample_interval = RESAMPLE_INTERVAL_S
+    sampled = [bool(sample(sampler, many, 10.0 * n, 100 + n)) for n in range(31)]
+    assert sampled == [n % 6 == 0 for n in range(31)]
+    assert len(sampler._sampled_at) == 6 * MAX_SAMPLED_PARTITIONS
+
+
+def test_a_topic_is_sampled_often_until_it_is_known(sampler: RecordSampler) -> None:
     """In an hour fewer samples are taken than one every 30 s; without new records none."""
     one, turns = [TopicPartition("t", 0)], range(360)
     sampler._resample_interval = RESAMPLE_INTERVAL_S
@@ -119,8 +128,9 @@ def test_partitions_of_deleted_topics_are_forgotten(sampler: RecordSampler) -> N
     """A group-pattern sees short-lived topics come and go for months."""
     for hour in range(5):
         assert sample(sampler, [TopicPartition(f"t{hour}", 0)], 3600.0 * hour)
-    kept = (sampler._attempted_at, sampler._sampled_at, sampler._counts, sampler._ends)
-    assert [{p.topic for p in of_partition} for of_partition in kept] == [{"t4"}] * 4
+    kept = (sampler._attempted_at, sampler._sampled_at, sampler._ends)
+    assert [{p.topic for p in of_partition} for of_partition in kept] == [{"t4"}] * 3
+    assert set(sampler._counts) == {"t4"}
 
 
 def test_a_cluster_client_keeps_the_partitions_that_exist() -> None:

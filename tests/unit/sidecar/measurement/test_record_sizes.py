@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from dirty_topics import draw_mixed, draw_pareto
+from dirty.topics import draw_mixed, draw_pareto
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
@@ -59,7 +59,9 @@ class SimulatedLog:
         self.now += STEP
         self.history.append((self.now, self.end, self.read))
         if with_growth:
-            self.sizes = self.sizes.add_log_sizes({P: LogReading(self.now, 1, 0, self.end, self.size)})
+            self.sizes = self.sizes.add_log_sizes(
+                self.now, {P: LogReading(self.now, 1, 0, self.end, self.size)}
+            )
         if is_sampled:
             start = self.generator.randrange(len(batches))
             total, sample = 0, list[SampledBatch]()
@@ -128,7 +130,7 @@ def test_retention_and_a_new_leader_do_not_count() -> None:
     retained = LogReading(log.now + 10, 1, 3_000, log.end + 1_000, log.size - 1_000_000)
     moved = LogReading(log.now + 20, 2, 3_000, log.end + 2_000, log.size * 7)
     for reading in (retained, moved):
-        log.sizes = log.sizes.add_log_sizes({P: reading})
+        log.sizes = log.sizes.add_log_sizes(reading.time, {P: reading})
     assert log.get_size().bytes == pytest.approx(before.bytes, rel=0.01)
 
 
@@ -140,6 +142,18 @@ def test_without_growth_samples_tell_the_size_and_their_error() -> None:
     size = log.get_size()
     assert abs(size.bytes / 1294 - 1) < 3 * size.error
     assert 0.02 < size.error < 0.3
+
+
+def test_logs_that_may_no_longer_be_measured_are_forgotten() -> None:
+    """Samples tell a change of sizes that the last growth, of five minutes ago, does not."""
+    log = SimulatedLog(lambda _: 500)
+    for _ in range(10):
+        log.write(1_000)
+    log.draw = lambda _: 5_000
+    for _ in range(40):
+        log.sizes = log.sizes.add_log_sizes(log.now + STEP, {})
+        log.write(1_000, with_growth=False)
+    assert log.get_size().bytes == pytest.approx(5_000, rel=0.1)
 
 
 def test_how_sizes_are_known_is_described() -> None:
@@ -158,14 +172,16 @@ def test_records_are_counted_without_markers() -> None:
         {P: [SampledBatch(1, 369, 1, 300), SampledBatch(1, 78, 0, 0)] * 40}
     )
     for turn in range(5):
-        sizes = sizes.add_log_sizes({P: LogReading(STEP * turn, 1, 0, 200 * turn, 100 * turn * (369 + 78))})
+        sizes = sizes.add_log_sizes(
+            STEP * turn, {P: LogReading(STEP * turn, 1, 0, 200 * turn, 100 * turn * (369 + 78))}
+        )
     found = sizes.estimate_sizes([P])[P]
     assert (found.bytes, found.records) == (pytest.approx(150.0), pytest.approx(0.5))
 
 
 def test_an_idle_log_is_known_by_what_it_holds() -> None:
     """Before anything is written, the log's size / its offsets."""
-    sizes = RecordSizes(on_disk=True).add_log_sizes({P: LogReading(0, 1, 100, 200, 5_000)})
+    sizes = RecordSizes(on_disk=True).add_log_sizes(0, {P: LogReading(0, 1, 100, 200, 5_000)})
     assert sizes.estimate_sizes([P]) == {P: RecordSize(50.0)}
 
 
