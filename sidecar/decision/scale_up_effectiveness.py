@@ -35,7 +35,7 @@ from trimtab.sidecar.decision.autoscaling_policy import (
 )
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.learned_capacity import is_saturated
+from trimtab.sidecar.decision.learned_capacity import is_behind
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
@@ -45,6 +45,7 @@ MEASUREMENT_ERROR: Final = 0.1  # of a rate over a window
 MAX_RETRY_FACTOR: Final = 6
 HELD_UP_SHARE: Final = 0.75
 HELD_UP_WINDOWS: Final = 2.0
+SETTLED_WINDOWS: Final = 1.5  # after a drain, whose handover interrupts reading
 MAX_EVALUATION_WINDOWS: Final = 3.0  # windows after which a pending evaluation is dropped
 
 
@@ -192,8 +193,9 @@ def _find_limit(
 
 
 def _is_behind_everywhere(model: GroupModel) -> bool:
+    stuck = model.observation.stuck_partitions
     owned = [m.owned_partitions for m in model.members.values() if m.owned_partitions]
-    return bool(owned) and all(is_saturated(model, partitions) for partitions in owned)
+    return bool(owned) and all(is_behind(model, of) and not of <= stuck for of in owned)
 
 
 def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
@@ -204,8 +206,9 @@ def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) ->
         return replace(memory, scale_up_suspension=None) if over else memory
     limit, most = suspension.limit, suspension.most_replicas
     since = limit.measured_at if most is None else max(limit.measured_at, memory.last_change or 0.0)
+    window = model.policy.scale_up_evaluation_window * (1.0 if most is None else SETTLED_WINDOWS)
     rate = sum_consumption_rates(model.observation, model.policy.catch_up)
-    if rate is None or most == limit.tried or now - since < model.policy.scale_up_evaluation_window:
+    if rate is None or most == limit.tried or now - since < window:
         return memory
     if most is None:
         holds = rate <= limit.rate * (1 + MEASUREMENT_ERROR) and _is_behind_everywhere(model)
