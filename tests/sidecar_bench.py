@@ -86,6 +86,11 @@ class SidecarBench:
         self.flow = Flow(bootstrap, topic)
         self.process: subprocess.Popen[bytes] | None = None
 
+    def configure(self, **changes: Any) -> None:
+        """Change settings of the next sidecar."""
+        self.settings |= {name.replace("_", "-"): value for name, value in changes.items()}
+        self.config.write_text(yaml.safe_dump(self.settings))
+
     def start(self, *flags: str) -> None:
         command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(self.config), *flags]
         with self.log.open("ab") as log:

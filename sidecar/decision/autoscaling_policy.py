@@ -127,9 +127,10 @@ class ConsumptionLimit:
     """What the group reads at most, whatever its count, as measured over a window."""
 
     rate: float  # bytes/s
-    replicas: int  # that read as much
-    tried: int  # that read no more
+    replicas: int  # that should read as much
+    tried: int  # fewest that were seen to
     measured_at: float
+    first: int = 0  # count before any was taken back to find out; 0: a scale-up has shown the limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,10 @@ class DecisionMemory:
     scale_up_evaluation: ScaleUpEvaluation | None = None
     scale_up_suspension: ScaleUpSuspension | None = None
     useless_scale_ups: int = 0  # in a row
-    replica_rate: float = 0.0  # most bytes/s a replica was seen to read before a scale-up, while behind
+    replica_rate: float = (
+        0.0  # most bytes/s that a replica was seen to read; 0: unknown, or nothing is behind
+    )
+    held_up_since: float | None = None  # since when all consumers are behind and read far below capacity
     saturated: Mapping[str, SaturatedConsumer] = field(default_factory=dict[str, SaturatedConsumer])
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
 

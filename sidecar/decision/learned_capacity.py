@@ -26,7 +26,8 @@ def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: fl
     learned = {name: c for name, c in memory.learned_capacities.items() if name in running}
     for name in running:
         owned = model.partitions_of(name)
-        if not is_saturated(model, owned):
+        # a stuck consumer shows less than its capacity
+        if model.observation.stuck_partitions & owned or not is_behind(model, owned):
             continue
         last = memory.saturated.get(name)
         if last is None or last.owned_partitions != owned:
@@ -38,13 +39,11 @@ def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: fl
     return replace(memory, saturated=saturated, learned_capacities=learned)
 
 
-def is_saturated(model: GroupModel, owned: frozenset[TopicPartition]) -> bool:
+def is_behind(model: GroupModel, owned: frozenset[TopicPartition]) -> bool:
     """Return whether a consumer of these partitions is behind with all of them (rule 1)."""
     loads = {p: model.write_rates[p] for p in owned if p in model.write_rates}
     if len(loads) < len(owned) or any(p not in model.observation.consumption_rates for p in owned):
         return False  # an unknown partition may be the one that keeps the consumer idle
-    if model.observation.stuck_partitions & owned:
-        return False  # a stuck consumer shows less than its capacity
     overdue = {p: compute_overdue_bytes(s, model.policy.catch_up) for p, s in loads.items()}
     return any(overdue.values()) and all(overdue[p] or s.bytes_per_s == 0 for p, s in loads.items())
 

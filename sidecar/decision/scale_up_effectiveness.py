@@ -11,9 +11,13 @@
 5. While every consumer is behind with all it owns, what the group reads is a limit of something else: of the
    sink. It takes as many replicas as read so much at the highest rate per replica before a scale-up. If they
    are fewer than run, scale-up is suspended, too, and once another window has shown the same rate, the group
-   is scaled down to them.
+   is scaled down to them. Otherwise the suspension ends.
 6. If these read less over a window, as many as before may run again until the retry.
-7. Unknown consumption proves nothing: scale-up continues, and after some windows the evaluation is
+7. The same without a scale-up to compare with: if for two windows every consumer was behind with all it owns
+   and they read less than `HELD_UP_SHARE` of their capacity together, a third of them is taken back to see
+   whether the others read as much; then the next third, down to what the capacity needs. If they do not, it
+   is no limit, but a capacity that is set too high: all run again, and none is taken back while behind.
+8. Unknown consumption proves nothing: scale-up continues, and after some windows the evaluation is
    dropped. So is it when records begin to weigh otherwise, since consumption is then in another unit.
    A window of 0 disables the evaluation.
 """
@@ -31,7 +35,7 @@ from trimtab.sidecar.decision.autoscaling_policy import (
 )
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.learned_capacity import is_saturated
+from trimtab.sidecar.decision.learned_capacity import is_behind
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
 
@@ -39,6 +43,9 @@ MIN_GAIN_SHARE: Final = 0.1  # share of the expected gain that counts as effecti
 MIN_GROWTH_FACTOR: Final = 1.5  # smaller growth drowns in the noise of commits
 MEASUREMENT_ERROR: Final = 0.1  # of a rate over a window
 MAX_RETRY_FACTOR: Final = 6
+HELD_UP_SHARE: Final = 0.75
+HELD_UP_WINDOWS: Final = 2.0
+SETTLED_WINDOWS: Final = 1.5  # after a drain, whose handover interrupts reading
 MAX_EVALUATION_WINDOWS: Final = 3.0  # windows after which a pending evaluation is dropped
 
 
@@ -70,14 +77,14 @@ def begin_scale_up_evaluation(
 
 
 def evaluate_scale_up(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
-    """Evaluate the last scale-up if its window is complete (rules 2 to 7)."""
-    memory = _follow_suspension(model, memory, now)
+    """Evaluate the last scale-up if its window is complete (rules 2 to 8)."""
+    memory = _follow_suspension(model, _watch_capacity(model, memory, now), now)
     evaluation = memory.scale_up_evaluation
     window = model.policy.scale_up_evaluation_window
     if evaluation is None:
         return memory
     if not window or now - evaluation.time > MAX_EVALUATION_WINDOWS * window + model.policy.startup_timeout:
-        return replace(memory, scale_up_evaluation=None)  # rule 7
+        return replace(memory, scale_up_evaluation=None)  # rule 8
     if model.plan.replicas < evaluation.joined_replicas:
         return replace(memory, scale_up_evaluation=None)  # fewer read less
     if evaluation.joined_replicas < MIN_GROWTH_FACTOR * evaluation.replicas:
@@ -103,23 +110,74 @@ def _conclude(
     growth = evaluation.joined_replicas / evaluation.replicas
     if limit is None and after > before * (1 + MIN_GAIN_SHARE * (growth - 1)):  # rule 3
         return replace(memory, useless_scale_ups=0)
+    reason = _explain_suspension(model, evaluation, limit, after)
+    return _suspend(model, memory, ScaleUpSuspension(now, reason, limit))
+
+
+def _suspend(model: GroupModel, memory: DecisionMemory, suspension: ScaleUpSuspension) -> DecisionMemory:
+    """Return the memory with a suspension that begins at its `until`."""
     delay = model.policy.scale_up_evaluation_retry * min(2**memory.useless_scale_ups, MAX_RETRY_FACTOR)
-    suspension = ScaleUpSuspension(now + delay, _explain_suspension(model, evaluation, limit, after), limit)
+    suspension = replace(suspension, until=suspension.until + delay)
     return replace(memory, scale_up_suspension=suspension, useless_scale_ups=memory.useless_scale_ups + 1)
+
+
+def _watch_capacity(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
+    """Return the memory, with a suspension that takes replicas back to see what they add (rule 7)."""
+    if not sum_overdue_backlog(model.observation, model.policy.catch_up):
+        return replace(memory, held_up_since=None, replica_rate=0.0)
+    rate = sum_consumption_rates(model.observation, model.policy.catch_up)
+    window = model.policy.scale_up_evaluation_window
+    if not window or rate is None or not _is_held_up(model, rate, now):
+        return replace(memory, held_up_since=None)
+    since = memory.held_up_since
+    memory = replace(memory, held_up_since=now if since is None or since > now else since)
+    evaluation = memory.scale_up_evaluation
+    is_measured = evaluation is not None and evaluation.joined_at + window > now
+    settled_at = max(memory.held_up_since or now, memory.last_change or 0.0) + HELD_UP_WINDOWS * window
+    running = len(model.active)
+    fewer = _count_fewer(model, memory, rate, running)
+    if is_measured or memory.scale_up_suspension is not None or now < settled_at or fewer >= running:
+        return memory
+    limit = ConsumptionLimit(rate, fewer, running, now, running)
+    several = model.consumers_per_replica
+    far = f"{format_rate(rate)}, far below their capacity: trying {several * fewer}"
+    reason = f"{_count_readers(model, running)} {far}"
+    suspension = ScaleUpSuspension(now, reason, limit, fewer)
+    return _suspend(model, replace(memory, scale_up_evaluation=None), suspension)
+
+
+def _is_held_up(model: GroupModel, rate: float, now: float) -> bool:
+    room = sum(map(model.capacity_of, model.list_consumers(model.active)))
+    is_settled = not model.find_unjoined_replicas(now) and model.explain_instability() is None
+    return is_settled and rate < HELD_UP_SHARE * room and _is_behind_everywhere(model)
+
+
+def _count_fewer(model: GroupModel, memory: DecisionMemory, rate: float, running: int) -> int:
+    """Return how many replicas to try next: by the rate of one if it was seen, else a third less."""
+    capacity = model.policy.placement.capacity * model.consumers_per_replica
+    needed = max(1, math.ceil(rate / (memory.replica_rate or capacity) - MEASUREMENT_ERROR))
+    return needed if memory.replica_rate else max(needed, running - max(1, running // 3))
+
+
+def _count_readers(model: GroupModel, replicas: int) -> str:
+    return format_count(model.consumers_per_replica * replicas, "consumer reads", "consumers read")
+
+
+def _explain_limit(model: GroupModel, tried: int, fewer: int, rate: float) -> str:
+    most = f"{model.consumers_per_replica * fewer} ({format_rate(rate)})"
+    cause = "scale-up suspended, the sink behind them is the limit"
+    return f"{_count_readers(model, tried)} no more than {most}: {cause}"
 
 
 def _explain_suspension(
     model: GroupModel, evaluation: ScaleUpEvaluation, limit: ConsumptionLimit | None, after: float
 ) -> str:
-    tried, fewer = evaluation.joined_replicas, evaluation.replicas
-    figures = f"{format_rate(after)}, {format_rate(evaluation.consumption_rate)} before"
-    cause = "check the sink, the network and the consumers' logs"
     if limit is not None:
-        tried, fewer, figures = limit.tried, limit.replicas, format_rate(after)
-        cause = "the sink behind them is the limit"
-    several = model.consumers_per_replica
-    readers = format_count(several * tried, "consumer reads", "consumers read")
-    return f"{readers} no more than {several * fewer} ({figures}): scale-up suspended, {cause}"
+        return _explain_limit(model, limit.tried, limit.replicas, after)
+    fewer = model.consumers_per_replica * evaluation.replicas
+    figures = f"{format_rate(after)}, {format_rate(evaluation.consumption_rate)} before"
+    cause = "scale-up suspended, check the sink, the network and the consumers' logs"
+    return f"{_count_readers(model, evaluation.joined_replicas)} no more than {fewer} ({figures}): {cause}"
 
 
 def _find_limit(
@@ -135,8 +193,9 @@ def _find_limit(
 
 
 def _is_behind_everywhere(model: GroupModel) -> bool:
+    stuck = model.observation.stuck_partitions
     owned = [m.owned_partitions for m in model.members.values() if m.owned_partitions]
-    return bool(owned) and all(is_saturated(model, partitions) for partitions in owned)
+    return bool(owned) and all(is_behind(model, of) and not of <= stuck for of in owned)
 
 
 def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:
@@ -147,14 +206,35 @@ def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) ->
         return replace(memory, scale_up_suspension=None) if over else memory
     limit, most = suspension.limit, suspension.most_replicas
     since = limit.measured_at if most is None else max(limit.measured_at, memory.last_change or 0.0)
+    window = model.policy.scale_up_evaluation_window * (1.0 if most is None else SETTLED_WINDOWS)
     rate = sum_consumption_rates(model.observation, model.policy.catch_up)
-    if rate is None or most == limit.tried or now - since < model.policy.scale_up_evaluation_window:
+    if rate is None or most == limit.tried or now - since < window:
         return memory
     if most is None:
         holds = rate <= limit.rate * (1 + MEASUREMENT_ERROR) and _is_behind_everywhere(model)
-        confirmed = replace(suspension, most_replicas=limit.replicas if holds else None)
-        suspension = confirmed if holds else replace(suspension, limit=None)
-    elif len(model.active) <= most and rate < limit.rate * (1 - MEASUREMENT_ERROR):
-        suspension = replace(suspension, most_replicas=limit.tried)  # rule 6
-        memory = replace(memory, replica_rate=rate / max(1, most))
+        # else they were still getting faster
+        suspension = replace(suspension, most_replicas=limit.replicas) if holds else None
+    elif len(model.active) <= most:
+        return _judge_fewer(model, memory, suspension, rate, now)
     return replace(memory, scale_up_suspension=suspension)
+
+
+def _judge_fewer(
+    model: GroupModel, memory: DecisionMemory, suspension: ScaleUpSuspension, rate: float, now: float
+) -> DecisionMemory:
+    """Return the memory once the replicas that are left have been measured (rules 6 and 7)."""
+    limit, most = suspension.limit, suspension.most_replicas
+    if limit is None or most is None:
+        return memory
+    if rate < limit.rate * (1 - MEASUREMENT_ERROR):
+        memory = replace(memory, replica_rate=rate / most)
+        if limit.tried == limit.first:
+            return replace(memory, scale_up_suspension=None)
+        return replace(memory, scale_up_suspension=replace(suspension, most_replicas=limit.tried))
+    if not limit.first or not _is_behind_everywhere(model):
+        return memory
+    fewer = min(most, _count_fewer(model, memory, limit.rate, most))
+    until = suspension.until + now - limit.measured_at  # the search takes its own time
+    limit = replace(limit, replicas=fewer, tried=most, measured_at=now)
+    reason = _explain_limit(model, limit.first, most, limit.rate)
+    return replace(memory, scale_up_suspension=ScaleUpSuspension(until, reason, limit, fewer))

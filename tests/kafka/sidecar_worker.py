@@ -1,7 +1,12 @@
-"""Worker process for the sidecar's tests: reads at a limited rate; prints its partitions on SIGTERM."""
+"""Worker process for the sidecar's tests: reads at a limited rate; prints its partitions on SIGTERM.
 
+With FILE and a rate the workers share a sink, which all of them together fill at that rate at most.
+"""
+
+import fcntl
 import signal
 import sys
+from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -9,8 +14,19 @@ from typing import Any
 from trimtab.consumer_sdk import Consumer
 
 
-def main(instance: str, bootstrap: str, group: str, topic: str, rate: float) -> None:
-    """Read at most `rate` bytes/s until SIGTERM."""
+def reserve_sink(file: str, seconds: float) -> float:
+    """Take the sink for so long, after those who came before; return the time at which that is over."""
+    with Path(file).open("a+") as shared:
+        fcntl.flock(shared, fcntl.LOCK_EX)
+        shared.seek(0)
+        free_at = max(monotonic(), float(shared.read() or 0.0)) + seconds
+        shared.truncate(0)
+        shared.write(str(free_at))
+        return free_at
+
+
+def main(instance: str, bootstrap: str, group: str, topic: str, rate: float, *shared: str) -> None:
+    """Read at most `rate` bytes/s until SIGTERM; `shared` is a sink's FILE and its rate."""
     stop = Event()
 
     def handle_sigterm(*_: object) -> None:
@@ -29,10 +45,12 @@ def main(instance: str, bootstrap: str, group: str, topic: str, rate: float) -> 
         consumer.subscribe([topic])
         while not stop.is_set():
             start = monotonic()
-            size = sum(len(m.value() or b"") for m in consumer.consume(200, timeout=0.05))
+            size = sum(len(m.value() or b"") for m in consumer.consume(60 if shared else 200, timeout=0.05))
+            if shared:
+                stop.wait(max(0.0, reserve_sink(shared[0], size / float(shared[1])) - monotonic()))
             stop.wait(max(0.0, size / rate - (monotonic() - start)))
         print(f"SIGTERM while owning {len(consumer.assignment())}", flush=True)  # noqa: T201 - its log
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5], rate=float(sys.argv[5]))
+    main(*sys.argv[1:5], float(sys.argv[5]), *sys.argv[6:])

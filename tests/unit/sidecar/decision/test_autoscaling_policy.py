@@ -1,8 +1,9 @@
 """The operator's policy: pauses, schedules, fallbacks, scale to zero, and scale-up that helps."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import pytest
@@ -464,7 +465,7 @@ def test_replicas_that_were_not_tried_are_told_by_the_rate_of_one() -> None:
     assert memory.scale_up_suspension is not None
     assert "4 consumers read no more than 3 (150 B/s)" in memory.scale_up_suspension.reason
     assert decide(scaled_up(25.0), POLICY, memory, NOW + 59).action is ScalingAction.HOLD
-    assert decide(scaled_up(30.0), POLICY, memory, NOW + 61).action is ScalingAction.HOLD
+    assert decide(scaled_up(30.0), POLICY, memory, NOW + 61).action is ScalingAction.SCALE_UP
     drain = decide(scaled_up(25.0), POLICY, memory, NOW + 61)
     assert (drain.action, drain.plan and drain.plan.replicas) == (ScalingAction.DRAIN, 3)
     assert decide(scaled_up(40.0), POLICY, grew).action is ScalingAction.SCALE_UP
@@ -484,6 +485,41 @@ def test_a_sink_that_slows_down_with_fewer_consumers_gets_them_back() -> None:
     assert set(found[30:60]) == {4}
     assert max(found[60:]) == 6
     assert set(found[100:]) == {4}
+
+
+@pytest.mark.parametrize(("share", "left"), [(40.0, [5, 4, 3, 2, 2]), (20.0, [5, 4, 3, 2, 1])])
+def test_replicas_are_taken_back_without_a_scale_up_to_compare(share: float, left: list[int]) -> None:
+    """A third at a time while the others read as much, to what the capacity needs; then the cause is told."""
+    total, policy = 5 * share, replace(POLICY, cooldown=0, max_replicas=6)
+    found, reasons = follow_limit(lambda _: total, 60, policy, start=6)
+    assert [n for n, _ in groupby(found)][1:] == left[: 6 - found[-1]]
+    assert found[-1] == math.ceil(total / 100)
+    assert f"6 consumers read no more than {found[-1]} (" in reasons[-1]
+    assert "the sink behind them is the limit" in reasons[-1]
+
+
+def test_a_capacity_that_is_set_too_high_takes_replicas_back_once() -> None:
+    """Four read less than six: all run again, and the rate of one is known from then on."""
+    found, _ = follow_limit(lambda count: 30.0 * count, 200, replace(POLICY, cooldown=0), start=6)
+    assert [n for n, _ in groupby(found)] == [6, 5, 4, 6]
+
+
+def follow_limit(
+    rate: Callable[[int], float], turns: int, policy: AutoscalingPolicy, start: int
+) -> tuple[list[int], list[str]]:
+    """Replicas and reasons by turn of ten seconds of a group whose partitions are all far behind."""
+    plan, memory, found, reasons = replace(PLAN, replicas=start), CALM, list[int](), list[str]()
+    for turn in range(turns):
+        names = [f"w{n}" for n in range(plan.replicas)]
+        reads = {w: dict.fromkeys(range(n, 12, len(names)), 90.0) for n, w in enumerate(names)}
+        consumed = dict.fromkeys(range(12), rate(len(names)) / 12)
+        seen = World(reads, dict.fromkeys(range(12), 1e6), consumed, plan).seen()
+        decision, memory = make_decision(seen, policy, memory, NOW + 10 * turn, "g")
+        memory = record_execution(decision, seen, memory, NOW + 10 * turn)
+        plan = replace(decision.plan or plan, draining=())
+        found.append(plan.replicas)
+        reasons.append(decision.reason_text)
+    return found, reasons
 
 
 def test_a_partition_that_lags_alone_takes_no_replica_back() -> None:
