@@ -251,7 +251,7 @@ def test_pods_of_two_consumers_are_scaled_whole(
     scene.load(0.4)
     scene.steer("kubernetes", f"deployment/{pods.name}", plane.kubeconfig)
     pods.follow_load(0.4, 1, 1)
-    pods.follow_load(3.0, 2, 3)
+    pods.follow_load(2.6, 2, 3)
     time.sleep(STEADY)
     before = scene.count_changes()
     time.sleep(STEADY)
