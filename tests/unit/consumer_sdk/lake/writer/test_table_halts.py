@@ -83,7 +83,7 @@ class PartlyUnavailableLake(Lake):
         super().__init__()
         self.unreachable = {*unreachable}
         self.attempts: Counter[str] = Counter()
-        self.before_open: Callable[[], None] = lambda: None
+        self.before_open: Callable[[], object] = lambda: None
 
     def open_table(self, name: str) -> LakeTable | None:
         self.attempts[name] += 1
@@ -117,7 +117,7 @@ def test_a_trial_of_a_table_that_hangs_holds_up_nothing(eventually: Callable[...
     writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
     writer.write([OtherRecord(20, 0)])
     released = threading.Event()
-    lake.before_open = lambda: released.wait(20) and None
+    lake.before_open = lambda: released.wait(20)
     for _ in range(3):
         clock.now += 10.0
         writer.write([])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as RawPartition
-from writer_stand_ins import CONFIG, EmptyConsumer, Lake, OtherRecord, Record, UnavailableLake
+from writer_stand_ins import CONFIG, EmptyConsumer, Lake, OtherRecord, Record
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import LakeUnavailableError, SparkSessionError
@@ -61,13 +61,13 @@ def test_a_hanging_lake_does_not_hang_the_close(caplog: pytest.LogCaptureFixture
 
 
 def test_stop_ends_a_write_that_waits_for_the_lake(caplog: pytest.LogCaptureFixture) -> None:
-    """Ending takes lake.flush.timeout while flushes are retried, and logs the lost offsets."""
-    stop = threading.Event()
+    """Ending takes lake.flush.timeout while a call hangs, and logs the lost offsets."""
+    stop, released = threading.Event(), threading.Event()
     settings = CONFIG | {"batch.bytes": "1 kB", "lake.flush.timeout": "100 ms"}
     lake = Lake()
     writer = LakeWriter(EmptyConsumer(), settings, lake=lake)
     writer.on_assign(None, [RawPartition("a", 1)])
-    lake.open_table = UnavailableLake().open_table  # type: ignore[method-assign]
+    lake.open_table = lambda _: released.wait(20) and None  # type: ignore[assignment, method-assign]
     writer.write([Record(0), Record(1)], stop=stop)
     threading.Timer(0.2, stop.set).start()
     started_at = time.monotonic()
@@ -77,6 +77,7 @@ def test_stop_ends_a_write_that_waits_for_the_lake(caplog: pytest.LogCaptureFixt
     assert time.monotonic() - started_at < 5
     (given_up,) = [line for line in caplog.messages if "given up" in line]
     assert "a-1 offsets 0-3" in given_up
+    released.set()
 
 
 def test_a_hanging_flush_is_waited_for_once(caplog: pytest.LogCaptureFixture) -> None:
