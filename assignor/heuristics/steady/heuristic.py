@@ -25,14 +25,15 @@ def _build_heuristic(params: SteadyParams) -> Heuristic:
         presets={name: partial(pack_steady, params=known) for name, known in STEADY_PRESETS.items()},
         make_tuned=lambda move_cost: partial(pack_steady, params=params_for_move_cost(move_cost)),
         balance_load=partial(balance_load, params=params),
-        settings={"rack_cost": SteadyParams(0, 0).rack_cost},
+        settings={name: getattr(SteadyParams(0, 0), name) for name in ("rack_cost", "spread_budget")},
         make_variant=_make_variant,
         weighs_racks=params.rack_cost > 0,
     )
 
 
 def _make_variant(preset: str, settings: Mapping[str, float]) -> Heuristic:
-    return _build_heuristic(replace(resolve_params(preset), rack_cost=settings.get("rack_cost", 0.0)))
+    rack_cost, budget = (settings.get(name, 0.0) for name in ("rack_cost", "spread_budget"))
+    return _build_heuristic(replace(resolve_params(preset), rack_cost=rack_cost, spread_budget=budget))
 
 
 STEADY: Final = _build_heuristic(STEADY_PRESETS[DEFAULT_PRESET])

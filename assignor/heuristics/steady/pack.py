@@ -27,6 +27,7 @@ from trimtab.assignor.heuristics.steady.candidates import (
 )
 from trimtab.assignor.heuristics.steady.close_bins import close_bins
 from trimtab.assignor.heuristics.steady.cross_rack_costs import CrossRackCosts, compute_cross_rack_costs
+from trimtab.assignor.heuristics.steady.even_fills import even_fills
 from trimtab.assignor.heuristics.steady.evict import evict_overload
 from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
 from trimtab.assignor.heuristics.steady.neighbourhood_search import search_neighbourhoods
@@ -68,7 +69,8 @@ def pack_steady(problem: PackingProblem, params: SteadyParams) -> IntArray:
 def _pack_canonical(problem: PackingProblem, params: SteadyParams) -> IntArray:
     order = canonical_order(problem)
     pack = _pack_closed if problem.new_member_capacity is None else _pack_open
-    return order.restore_bins(pack(order.renumber_problem(problem), params))
+    renumbered = order.renumber_problem(problem)
+    return order.restore_bins(even_fills(renumbered, pack(renumbered, params), params.spread_budget))
 
 
 def _own_by_bins(problem: PackingProblem, bins: IntArray) -> PackingProblem:

@@ -23,6 +23,8 @@ class SteadyParams:
     improved_candidates: int = 1  # best candidates to improve
     close_tries: int = 20  # consumers to try to empty
     rack_cost: float = 0.0  # κ
+    # R that a decision may add to even the fills, in consumers filled to the headroom.
+    spread_budget: float = 0.0
 
 
 STEADY_PRESETS: Final[Mapping[str, SteadyParams]] = MappingProxyType(
