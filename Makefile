@@ -6,12 +6,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # modules anew: half of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-dirty test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces tables-hindsight bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-upsert-long bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
+.PHONY: demo base-image compose-images test test-slow object-store try-object-store test-object-store test-collector test-debezium test-dirty test-page page-pictures test-containers test-kubernetes test-spark-cluster test-docs site kubernetes check bench tables tables-sizes tables-forecast tables-fronts tables-traces bench-month bench-assign bench-autoscale bench-day bench-bounce bench-idle bench-groups bench-history bench-bridge bench-ingest bench-kit bench-spark-cluster bench-storage bench-upsert bench-upsert-long bench-telemetry bench-latency bench-racks bench-queues bench-strangers test-strangers test-older-brokers wheels wheels-arm64 crd faults faults-queues simulate-faults mutants model fuzz plugin docs constraints jars proto clean help
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort
 
-EXTRAS := lake,plot,aiokafka,certify,registry,kubernetes,keda,racks,traces
+EXTRAS := lake,plot,aiokafka,registry,kubernetes,keda,racks,traces
 
 # uv installs in a third of pip's time and shows sizes and progress; pip is the fallback, for example
 # where only pip is configured with the address of a mirror. Both check the hashes of constraints.txt;
@@ -189,9 +189,6 @@ tables-forecast: .venv/.dev ## make the docs' table of the seasonal forecast: a 
 
 tables-traces: .venv/.dev ## make the docs' tables of real traffic: tune on the first half of its time, judge on the second; 5 minutes of CPU
 	@$(BIN)/python benchmarks/bench_traces.py --windows 4 --ticks 120
-
-tables-hindsight: .venv/.dev ## make the docs' tables of the cost beyond the least possible in hindsight; 3 minutes of CPU
-	@$(BIN)/python benchmarks/bench_hindsight.py --partitions 200 --ticks 120 --delta 5 10 15 20 25 --windows 4
 
 bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kafka-python's and aiokafka's assignors; also rack-aware
 	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png

@@ -5,7 +5,6 @@ Unknown values are NaN in arrays and None by name.
 
 import math
 from collections.abc import Iterator, Mapping
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -47,11 +46,6 @@ class PartitionMeasurements(Mapping[TopicPartition, float | None]):
 
     def __len__(self) -> int:
         return sum(len(number) for number, _ in self._topics.values())
-
-    def iter_items(self) -> Iterator[tuple[TopicPartition, float | None]]:
-        """Yield all items in one pass; `items` of a Mapping searches for each."""
-        values = chain.from_iterable(value.tolist() for _, value in self._topics.values())
-        return zip(self, map(_none_if_nan, values), strict=True)
 
     def align_to_index(self, partition_index: PartitionIndex) -> FloatArray:
         """Return the value of each partition of the index, NaN if unknown."""

@@ -58,8 +58,7 @@ BATCH: Final = 64_000_000
 TUNED: Final = {"fetch.queue.backoff.ms": 20}
 """Pause of fetching while the queue is full, in ms; librdkafka's default is a second."""
 
-JSON_COLUMNS: Final = "id BIGINT, text STRING"
-JSON: Final = {"lake.decoder": "json", "lake.schema": JSON_COLUMNS}
+JSON: Final = {"lake.decoder": "json", "lake.schema": (JSON_COLUMNS := "id BIGINT, text STRING")}
 """Settings that parse the records."""
 
 RANGES: Final = 500_000
@@ -130,6 +129,7 @@ class Trimtab(Case):
                 if messages and not got:
                     on_start()
                 writer.write(messages)
+                writer.raise_if_halted()  # else it would be waited for
                 got += len(messages)
             writer.flush()
 

@@ -96,7 +96,8 @@ class TrimtabAutoscaler:
         }
 
     def _record_reasons(self, report: IterationReport) -> None:
-        self.results.reasons[self._world.tick] = report.decision.reasons
+        told = (*report.decision.reasons, *(one.message for one in report.conditions))
+        self.results.reasons[self._world.tick] = told
 
     # interface of a clock
 

@@ -39,7 +39,7 @@ COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 EXTRA_BY_PACKAGE: Final[Mapping[str, str]] = MappingProxyType(
-    {"aiokafka": "aiokafka", "highspy": "certify", "matplotlib": "plot"}
+    {"aiokafka": "aiokafka", "matplotlib": "plot"}
     | dict.fromkeys(("pyarrow", "pyspark"), "lake")
     | dict.fromkeys(("deltalake", "duckdb", "pandas", "pyiceberg"), "read")
     | dict.fromkeys(("fastavro", "google", "httpx2"), "registry")  # google.protobuf

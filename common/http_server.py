@@ -37,7 +37,6 @@ QueryRoute: TypeAlias = Callable[[Query], HttpResponse]
 EventStream: TypeAlias = Callable[[Query], Iterator[bytes]]  # of server-sent events, each complete
 
 HTTP_OK: Final = 200
-HTTP_BAD_REQUEST: Final = 400
 HTTP_UNAUTHORIZED: Final = 401
 HTTP_FORBIDDEN: Final = 403
 HTTP_NOT_FOUND: Final = 404

@@ -65,6 +65,16 @@ def format_count(count: int | None, noun: str = "", plural: str = "", *, separat
     return f"{text} {word}" if noun else text
 
 
+def format_age(seconds: float) -> str:
+    """Format seconds as "25 s", "3 min", "2.5 h" or "4 days"; negative values count as 0."""
+    seconds = max(0.0, seconds)
+    if seconds < 100:  # noqa: PLR2004 - these are the bounds of the words
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
+
+
 def _parse(text: str, units: dict[str, float], name: str, example: str) -> float:
     match = _QUANTITY_PATTERN.fullmatch(text)
     if match and units is _BYTES_PER_UNIT and _BIT_UNIT_PATTERN.fullmatch(match[2]):
@@ -75,6 +85,11 @@ def _parse(text: str, units: dict[str, float], name: str, example: str) -> float
     if match is None or factor is None:
         raise SettingError(f"{name}: {text!r} is not understood; write it like {example}")
     return float(match[1]) * factor
+
+
+def format_first(names: Sequence[object]) -> str:
+    """Return "a (and 3 more)": the first of the names."""
+    return f"{names[0]} (and {len(names) - 1} more)" if len(names) > 1 else str(names[0])
 
 
 def format_name_list(shown: Sequence[str], count: int) -> str:

@@ -33,7 +33,6 @@ from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
 
 if TYPE_CHECKING:
-    from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier
     from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 
 log = logging.getLogger("trimtab.sidecar")
@@ -75,7 +74,6 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         if settings.dry_run:
             log.info("dry run: decisions are logged, nothing is published or started")
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
-        certifier = build_certifier(settings, clock, stack)
         leadership, recorders, seasons = _build_leadership(
             settings, monitor, clock, connected, history, stack
         )
@@ -84,7 +82,6 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             control_topics,
             connected.target,
             (web_server, LogReporter(), *connected.reporters, *recorders, *open_decision_spans(settings)),
-            certifier,
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, clock, connected, stack),
@@ -153,17 +150,6 @@ def build_plan_carrier(
         return None
     stack.callback(carrier.close)
     return carrier
-
-
-def build_certifier(settings: SidecarSettings, clock: Clock, stack: ExitStack) -> "DecisionCertifier | None":
-    """Return the certifier, with the setting `certify`."""
-    if not settings.certify:
-        return None
-    from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier  # noqa: PLC0415 - it needs an extra
-
-    certifier = DecisionCertifier(settings, clock)
-    stack.callback(certifier.close)
-    return certifier
 
 
 def connect_target(

@@ -10,13 +10,15 @@
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, TrimtabError
+from trimtab.common.replica_names import get_replica
 from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
+from trimtab.sidecar.decision.condition import Condition, track_conditions
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import (
     REPLICA_ACTIONS,
@@ -32,7 +34,7 @@ from trimtab.sidecar.measurement.commit_interval import CommitInterval, extend_w
 from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupObserver
 from trimtab.sidecar.measurement.handover_time import HandoverTracker
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus, LoadForecaster
-from trimtab.sidecar.measurement.member_names import name_observed_members
+from trimtab.sidecar.measurement.member_names import name_observed_members, number_observed_members
 from trimtab.sidecar.measurement.observation import (
     GroupState,
     Observation,
@@ -43,15 +45,13 @@ from trimtab.sidecar.measurement.observation import (
 from trimtab.sidecar.measurement.startup_time import StartupTimes
 from trimtab.sidecar.measurement.write_rate import RecordWeights
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
+from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions, find_failed_requests
 from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome, PlanTracker
 from trimtab.sidecar.reporting.season_record import SeasonArchive
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.rolling_restart import list_pending_restarts
 from trimtab.sidecar.targets.replica_target import ReplicaTarget
-
-if TYPE_CHECKING:  # it needs an extra
-    from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier, TimedCertificate
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -67,7 +67,6 @@ class LoopCollaborators:
     control_topics: PlanStore
     target: ReplicaTarget
     reporters: Sequence[Reporter] = ()
-    certifier: "DecisionCertifier | None" = None
     read_target_status: Callable[[], TargetStatus] = TargetStatus  # as of the last replica list
     leadership: Leadership = field(default_factory=SoleLeader)
     plan_carrier: PlanCarrier | None = None  # None: the group's members carry plans out themselves
@@ -87,8 +86,9 @@ class ControlLoop:
         self._plan_known = False
         self._was_leader = False
         self._handover_tracker = HandoverTracker(clock.wall())
-        self._plan_tracker = PlanTracker()
+        self._plan_tracker = PlanTracker(self._policy.consumers_per_replica)
         self._carrier_status: CarrierStatus | None = None
+        self._conditions: tuple[Condition, ...] = ()
         self._forecaster = _build_forecaster(settings)
         self._forecast: ForecastStatus | None = None
         self._startup_times = StartupTimes()
@@ -126,6 +126,11 @@ class ControlLoop:
         decision_seconds = self._clock.monotonic() - decided_at
         decision = self._recheck(decision, observation, memory, now)
         decision = self._execute(decision, observation, now)
+        outcome, carrier = self._track_plan(observation), self._carry_out_plan(measurement)
+        facts = GroupFacts(observation, self._policy, decision, self._memory, now, carrier, outcome)
+        self._conditions = track_conditions(
+            self._conditions, find_conditions(facts), now, is_observed=facts.is_observed
+        )
         report = IterationReport(
             time=now,
             decision=decision,
@@ -136,11 +141,11 @@ class ControlLoop:
             iteration_seconds=self._clock.monotonic() - started_at,
             errors=observation.errors,
             learned_capacities=self._memory.learned_capacities,
-            scale_up_suspended=self._memory.scale_up_suspension is not None,
-            certificate=self._certify(observation),
+            conditions=self._conditions,
+            consumption_rates=measurement.consumption_rates,
             capacity=self._policy.placement.capacity,
-            plan_outcome=self._track_plan(observation),
-            carrier=self._carry_out_plan(measurement),
+            plan_outcome=outcome,
+            carrier=carrier,
             plan=self._plan,
             forecast=self._forecast,
             record_cost=measurement.record_cost,
@@ -167,15 +172,19 @@ class ControlLoop:
     def _stand_by(self, measurement: GroupMeasurement, started_at: float) -> ScalingDecision:
         # measured all the same: after a takeover the windows of write rates are full
         self._plan_known = False  # the leader may publish another plan
-        self._plan_tracker = PlanTracker()
+        self._plan_tracker = PlanTracker(self._policy.consumers_per_replica)
         carrier = self._collaborators.plan_carrier
         self._carrier_status = None if carrier is None else carrier.stand_by()
         leader = self._collaborators.leadership.get_leader()
+        now = self._clock.wall()
+        errors = (*measurement.errors, *(self._carrier_status.errors if self._carrier_status else ()))
+        found = find_failed_requests(errors)
+        self._conditions = track_conditions(self._conditions, found, now, is_observed=True)
         reason = f"standing by: {leader or 'no sidecar yet'} manages the group"
         metrics = DecisionMetrics(partitions=len(measurement.write_rates))
         decision = ScalingDecision(ScalingAction.HOLD, (reason,), metrics)
         report = IterationReport(
-            time=self._clock.wall(),
+            time=now,
             decision=decision,
             write_rates=measurement.write_rates,
             epoch=0,
@@ -185,6 +194,7 @@ class ControlLoop:
             errors=measurement.errors,
             is_leader=False,
             carrier=self._carrier_status,
+            conditions=self._conditions,
         )
         self._report(report, measurement)
         return decision
@@ -216,6 +226,7 @@ class ControlLoop:
         if self._policy.advisory:
             return  # it does not know when a member's process started
         joined = {member.instance for member in observation.group.members}
+        joined |= set(map(get_replica, joined))  # by its first consumer, where a replica has several
         self._startup_times = self._startup_times.add_replicas(observation.replicas or (), joined, now)
 
     def _load_plan(self) -> tuple[str, ...]:
@@ -264,7 +275,7 @@ class ControlLoop:
             halts=measurement.halts,
             replica_racks=measurement.replica_racks,
             queue=measurement.queue,
-            open_transaction=measurement.open_transaction,
+            open_transactions=measurement.open_transactions,
             group=distinguish_members(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,
@@ -278,10 +289,11 @@ class ControlLoop:
 
     def _name_members(self, group: ObservedGroup) -> ObservedGroup:
         """Return the group with its replicas' names, if its members do not tell them."""
+        per_replica = self._settings.consumers_per_replica
         if not self._settings.lead and group.assignor is None:
-            return group
+            return group if per_replica == 1 else number_observed_members(group)
         addresses = self._collaborators.read_target_status().replicas_by_address  # as of the last list
-        return name_observed_members(group, addresses)
+        return name_observed_members(group, addresses, per_replica)
 
     def _list_replicas(self, group: ObservedGroup, errors: list[str]) -> tuple[ReplicaInstance, ...] | None:
         if self._policy.advisory:  # without a target each member counts as a replica
@@ -360,13 +372,6 @@ class ControlLoop:
             self._collaborators.control_topics.publish([plan])
         self._plan_known = True
         self._plan = plan
-
-    def _certify(self, observation: Observation) -> "TimedCertificate | None":
-        certifier = self._collaborators.certifier
-        if certifier is None:
-            return None
-        certifier.offer_observation(observation)
-        return certifier.last_certificate
 
     def _track_plan(self, observation: Observation) -> PlanOutcome | None:
         if self._settings.dry_run:

@@ -12,17 +12,15 @@ from unittest.mock import patch
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation import SimulationSetup, run_simulation
+from trimtab.assignor.analysis.simulation import SimulationSetup, parse_contender, run_simulation
 from trimtab.assignor.analysis.simulation.contenders import BacklogReader, SimulatedDecision
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.measurement.observation import GroupState, Observation, ObservedMember
 from trimtab.sidecar.reporting.iteration_report import IterationReport
-from trimtab.sidecar.reporting.optimality_certifier import DecisionCertifier, TimedCertificate
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.simulation import live_loop
 from trimtab.sidecar.simulation.live_settings import LiveSettings
@@ -52,15 +50,9 @@ def make_stream(capacity: float, partitions: int = 24, ticks: int = 138) -> Writ
 class _ObservedSidecar:
     """The sidecar in the closed loop, as a source of decisions that keeps each report."""
 
-    name = "steady"
-    packs_by_capacity = True
-    eager = False
-
     def __init__(self, settings: SidecarSettings) -> None:
         self._settings = settings
         self._owners: Owners = {}
-        self._certifier = DecisionCertifier(settings, SystemClock())
-        self._certificate: TimedCertificate | None = None
         self.reports: list[IterationReport] = []
 
     def iter_decisions(self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader) -> Any:
@@ -71,10 +63,6 @@ class _ObservedSidecar:
             observation = replace(observation, write_rates=add_batches(observation.write_rates))
             decision, memory = decide(observation, *given)
             time = float(given[-1])
-            if decision.metrics.planned_fill is not None and self._certifier.offer_observation(observation):
-                self._certifier.wait_for_certificate(60)
-                found = self._certifier.last_certificate
-                self._certificate = None if found is None else replace(found, time=time + 1)
             self.reports.append(self._build_report(observation, decision, time))
             return decision, memory
 
@@ -114,7 +102,6 @@ class _ObservedSidecar:
             members=members,
             observed_moves=moves,
             capacity=self._settings.capacity,
-            certificate=self._certificate,
         )
 
 
@@ -140,7 +127,7 @@ def simulate_reports(settings: SidecarSettings) -> list[IterationReport]:
         capacity=placement.capacity, headroom=placement.headroom, tick=TICK_S, pause=PAUSE_S,
         late=settings.backlog_grace,
     )  # fmt: skip
-    run_simulation(source, make_stream(placement.capacity), setup)
+    run_simulation(parse_contender("steady"), make_stream(placement.capacity), setup, source.iter_decisions)
     return source.reports
 
 

@@ -1,14 +1,31 @@
 """A lake, a consumer, records and a clock that the writer's unit tests drive by hand."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
-from trimtab.consumer_sdk.errors import LakeUnavailableError
-from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
+from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.interfaces import (
+    Frame,
+    LakeTable,
+    Records,
+    StagedChanges,
+    StagedFiles,
+    VersionedOffsets,
+)
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
+
+Place: TypeAlias = tuple[int, int]
+"""Partition and offset of a record."""
+
+ROW_BYTES: Final = 100
 
 CONFIG: dict[str, Any] = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "lake"}
 OFFSETS = CommittedOffsets({"g": {TopicPartition("a", 0): 10}})
@@ -40,25 +57,66 @@ class EmptyConsumer:
         return None
 
 
-class Table:
-    """A table that knows partition a-0 and only its offsets are read."""
+Hook: TypeAlias = Callable[[], None]
 
-    name = "lake.a"
 
-    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
-        return VersionedOffsets(OFFSETS, OFFSETS.encode())
+def nothing() -> None: ...
+
+
+@dataclass
+class MemoryTable:
+    """A table in memory; `before_commit` and `after_commit` stand in for a catalog and for other writers."""
+
+    name: str
+    offsets: CommittedOffsets = field(default_factory=CommittedOffsets)
+    gaps: TableGaps = field(default_factory=TableGaps)
+    spec: PartitionSpec = ()
+    columns: Sequence[str] = ()
+    entries: list[tuple[bytes | None, Place]] = field(
+        default_factory=list[tuple[bytes | None, Place]]
+    )  # by key
+    attempts: list[str] = field(default_factory=list[str])  # of the calls of commit
+    history: set[str] = field(default_factory=set[str])  # attempts that are committed
+    staged: list[str] = field(default_factory=list[str])
+    deleted: list[str] = field(default_factory=list[str])
+    is_evolved: bool = False
+    refreshes: int = 0
+    before_commit: Hook = nothing
+    after_commit: Hook = nothing
+    on_call: Callable[[str], None] = lambda _: None
+
+    @property
+    def places(self) -> list[Place]:
+        """Partition and offset of each row."""
+        return [place for _, place in self.entries]
+
+    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
+        self.on_call("read_offsets")
+        self.refreshes += refresh
+        return VersionedOffsets(self.offsets, self.offsets.encode())
 
     def has_committed(self, attempt: str) -> bool:
-        raise AssertionError(attempt)
+        return attempt in self.history
+
+    def evolve_schema(self, frame: Frame) -> None:  # noqa: ARG002 - the interface
+        self.is_evolved = True
 
     def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        raise AssertionError(frame, attempt)
+        self.on_call("stage_rows")
+        self.staged.append(attempt)
+        if isinstance(frame, KeyedChanges):
+            keys = frame.upserts.column("key").to_pylist()
+            entries = tuple(zip(keys, _list_places(frame.upserts), strict=True))
+            touched = {*frame.touched_keys.column("key").to_pylist()}
+            return StagedChanges(attempt, entries, len(entries), ROW_BYTES * len(entries), old_rows=touched)
+        entries = tuple((None, place) for place in _list_places(frame))
+        return StagedFiles(attempt, entries, len(entries), ROW_BYTES * len(entries))
 
     def read_gaps(self) -> TableGaps:
-        raise AssertionError
+        return self.gaps
 
-    def read_property(self, name: str) -> str | None:
-        raise AssertionError(name)
+    def read_property(self, name: str) -> str | None:  # noqa: ARG002 - no compaction holds it up
+        return None
 
     def commit(
         self,
@@ -67,28 +125,60 @@ class Table:
         expected: VersionedOffsets,
         gaps: TableGaps | None = None,
     ) -> None:
-        raise AssertionError(staged, offsets, expected, gaps)
+        self.on_call("commit")
+        self.attempts.append(staged.attempt)
+        self.before_commit()
+        if expected.version != self.offsets.encode():
+            raise CommitConflictError(self.name)
+        self.offsets, self.gaps = offsets, gaps or self.gaps
+        touched = staged.old_rows if isinstance(staged, StagedChanges) else ()
+        self.entries = [*(entry for entry in self.entries if entry[0] not in touched), *staged.files]
+        self.history.add(staged.attempt)
+        self.after_commit()
+        self.on_call("commit_answered")
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
-        raise AssertionError(staged)
+        self.deleted.append(staged.attempt)
 
 
-class Lake:
-    """A lake whose every table is that one."""
+class MemoryLake:
+    """A lake of these tables; `on_call` gets the name of a table and of a call."""
+
+    def __init__(self, *tables: MemoryTable, on_call: Callable[[str, str], None] = lambda *_: None) -> None:
+        self.tables = {table.name: table for table in tables}
+        self.on_call = on_call
 
     def to_frame(self, records: Records) -> Frame:
-        raise AssertionError(records)
+        return records
 
     def is_empty(self, frame: Frame) -> bool:
-        raise AssertionError(frame)
+        return bool(frame.num_rows == 0)
 
-    def open_table(self, name: str) -> LakeTable | None:  # noqa: ARG002 - the interface
-        return Table()
+    def open_table(self, name: str) -> LakeTable | None:
+        self.on_call(name, "open_table")
+        return self.tables.get(name)
 
-    def create_table(self, name: str, frame: Frame) -> LakeTable:
-        raise AssertionError(name, frame)
+    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
+        self.on_call(name, "create_table")
+        columns = frame.schema.names
+        calls = partial(self.on_call, name)
+        return self.tables.setdefault(
+            name, MemoryTable(name, spec=partition_spec, columns=columns, on_call=calls)
+        )
 
     def close(self) -> None: ...
+
+
+def _list_places(rows: Any) -> list[Place]:
+    return list(zip(rows.column("partition").to_pylist(), rows.column("offset").to_pylist(), strict=True))
+
+
+class Lake(MemoryLake):
+    """A lake whose every table exists, and knows partition a-0."""
+
+    def open_table(self, name: str) -> LakeTable | None:
+        self.tables.setdefault(name, MemoryTable(name, OFFSETS))
+        return super().open_table(name)
 
 
 class UnavailableLake(Lake):

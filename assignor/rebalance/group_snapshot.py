@@ -31,7 +31,6 @@ class GroupSnapshot:
 
     def resolve_members(self, plan: GroupPlan | None) -> tuple[Member, ...]:
         """Return the members for a decision under this plan."""
-        draining = frozenset(plan.draining) if plan else frozenset[str]()
         learned = plan.capacities if plan else {}
         return tuple(
             Member(
@@ -39,7 +38,7 @@ class GroupSnapshot:
                 topics=topics,
                 capacity=learned.get(data.instance) if data.capacity is None else data.capacity,
                 instance=data.instance,
-                draining=data.draining or data.instance in draining,  # by itself, or by the plan
+                draining=data.draining or (plan is not None and plan.drains(data.instance)),
                 rack=data.rack,
             )
             for name, topics, data in zip(self.member_ids, self.topics, self.user_data, strict=True)

@@ -2,7 +2,7 @@
 
 Who stands for a consumer, in this order:
 
-1. The member of its name, unless that drains.
+1. The member of its name, unless that drains. Members that share a name are numbered (`replica_names`).
 2. Of the other members, the joiners, the one that has at least half of its partitions, by ownership or
    by promise: so a second joiner does not reshuffle the first one's. Less may be a repair.
 3. Joiners by name for what is left: places first, then consumers that are gone, as a pod's of another
@@ -30,6 +30,7 @@ from trimtab.assignor.task_groups import merge_tasks
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import NOT_PLACED, PlanTarget
 from trimtab.common.errors import SettingError
+from trimtab.common.replica_names import number_shared_names
 from trimtab.common.units import format_count, format_name_list
 
 MAX_NAMES_IN_NOTE: Final = 3
@@ -74,7 +75,8 @@ def match_consumers(
     names = name_members([m.id for m in group.members], [m.instance for m in group.members])
     staying = [i for i, m in enumerate(group.members) if not m.draining]
     eligible = staying or range(len(names))
-    by_name = {names[member]: member for member in eligible}
+    numbered = number_shared_names(m.instance for m in group.members)
+    by_name = {numbered[i]: i for i in eligible} | {names[i]: i for i in eligible}
     match = TargetMatch(
         np.full(target.size, UNASSIGNED, dtype=np.int32), _find_consumers(target, group.partition_index)
     )

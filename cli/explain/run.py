@@ -72,7 +72,10 @@ def format_explanation(
     explanation: Explanation, alternatives: Sequence[AlternativeCount], now: float
 ) -> list[str]:
     """Return the explanation as lines; `now` is seconds since the epoch."""
-    lines = [f"group {explanation.decision.group}, {_format_local_time(now)}", "", "Why this count", ""]
+    lines = [f"group {explanation.decision.group}, {_format_local_time(now)}", ""]
+    if conditions := explanation.decision.conditions:
+        lines += ["Conditions", "", *(f"  {one.format_line()}" for one in conditions), ""]
+    lines += ["Why this count", ""]
     lines += [f"  {text}" for text in explain_count(explanation, now)]
     lines += ["", "Why this placement", ""]
     lines += [f"  {text}" for text in explain_placement(explanation, now)]
@@ -121,4 +124,4 @@ def _explain_no_decisions(snapshot: LiveGroupSnapshot, group: str) -> str:
 
 
 def _format_local_time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%Y-%m-%d %H:%M:%S %Z}"

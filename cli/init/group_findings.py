@@ -34,6 +34,7 @@ class FoundWorkload:
     scaled_object: Mapping[str, Any] | None = None  # KEDA's, if one scales the workload
     rivals: Sequence[str] = ()  # what else scales it, such as "HorizontalPodAutoscaler orders"
     scaler_resources: Sequence[Mapping[str, Any]] | None = None  # the namespace's; None: not defined
+    consumers_per_replica: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,12 @@ def choose_limits(findings: GroupFindings) -> tuple[int, int]:
     """Return the fewest and the most replicas."""
     spec = ((findings.workload and findings.workload.scaled_object) or {}).get("spec", {})
     most = min(len(findings.loads), max(MIN_MAX_REPLICAS, GROWTH * len(findings.observed.members)))
+    most = -(-most // _count_per_replica(findings))
     return int(spec.get("minReplicaCount", 1)), int(spec.get("maxReplicaCount", max(1, most)))
+
+
+def _count_per_replica(findings: GroupFindings) -> int:
+    return findings.workload.consumers_per_replica if findings.workload else 1
 
 
 def choose_target(findings: GroupFindings, capacity: ChosenCapacity) -> tuple[dict[str, Any], str]:
@@ -170,12 +176,14 @@ def _list_group_rows(findings: GroupFindings, capacity: ChosenCapacity) -> list[
     """Return the settings that a file and a resource have in common, each with its reason."""
     carrier, carrier_reason = choose_carrier(findings)
     least, most = choose_limits(findings)
+    several = _count_per_replica(findings)
     return [
         ("group", findings.group, f"{format_count(len(findings.observed.members), 'member')} now"),
         ("topics", list(findings.topics), format_count(len(findings.loads), "partition")),
         ("capacity", format_byte_rate(capacity.bytes_per_s), capacity.source),
         ("min", least, ""),
         ("max", most, "a partition has one consumer at most"),
+        *([("consumers-per-replica", several, "members of a pod now")] if several > 1 else []),
         *_explain_first(carrier, carrier_reason),
     ]
 
@@ -318,7 +326,9 @@ def describe_findings(findings: GroupFindings, capacity: ChosenCapacity) -> list
     ]
     found = findings.workload
     if found is not None:
-        lines.append(f"workload {found.namespace}/{found.kind}/{found.name}")
+        several = found.consumers_per_replica
+        each = f", {format_count(several, 'member')} in each pod" if several > 1 else ""
+        lines.append(f"workload {found.namespace}/{found.kind}/{found.name}{each}")
     if present := find_present_resource(findings):
         lines.append(f"{KIND} {present} has the group already: kubectl edit {KIND} {present}")
     return lines

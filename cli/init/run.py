@@ -211,7 +211,7 @@ def _replay(stream_file: Path, capacity: float, tick: float) -> list[ReplayResul
     with open_progress() as progress:
         task = progress.add_task("replaying", total=len(jobs))
         runs = run_jobs(jobs, [stream], setup, 1, lambda _: progress.advance(task), live=LiveSettings())
-    means = build_findings("recorded", [stream], setup, runs, (), 1.0).mean_summaries
+    means = build_findings("recorded", [stream], setup, runs, 1.0).mean_summaries
     return [
         ReplayResult(name, one.mean_consumers, one.late_percent, one.moves_per_hour)
         for name, one in means.items()

@@ -1,12 +1,13 @@
 """Finds the Kubernetes workload whose pods are the members of a group, and the resources that scale it."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
 from trimtab.cli.init.group_findings import FoundWorkload
+from trimtab.common.replica_names import get_replica
 from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND, PLURAL
 from trimtab.sidecar.measurement.observation import ObservedMember
 from trimtab.sidecar.targets.kubernetes.rival_autoscalers import WORKLOAD_KINDS, find_rival_autoscalers
@@ -45,7 +46,7 @@ def _find_in_namespace(
     client: Any, connection: Any, members: frozenset[ObservedMember], namespace: str
 ) -> tuple[FoundWorkload | None, str]:
     core, apps = client.CoreV1Api(connection), client.AppsV1Api(connection)
-    names = {member.instance for member in members}
+    names = {name for member in members for name in (member.instance, get_replica(member.instance))}
     hosts = {member.host for member in members if member.host}
     pods = core.list_namespaced_pod(namespace, _request_timeout=TIMEOUT_S).items
     # by name before by address: pods of the node's network share one address
@@ -75,8 +76,20 @@ def _find_in_namespace(
         client, connection, f"{WORKLOAD_KINDS[kind]}/{name}", namespace, keda=scaled is not None
     )
     resources, unlisted = list_scaler_resources(client, connection, namespace)
-    found = FoundWorkload(WORKLOAD_KINDS[kind], name, namespace, replicas, scaled, rivals, resources)
+    per_replica = count_consumers_per_pod(members, [(p.metadata.name, p.status.pod_ip) for p in ours])
+    found = FoundWorkload(
+        WORKLOAD_KINDS[kind], name, namespace, replicas, scaled, rivals, resources, per_replica
+    )
     return found, "; ".join(filter(None, (unread, unseen, unlisted)))
+
+
+def count_consumers_per_pod(members: Iterable[ObservedMember], pods: Sequence[tuple[str, str]]) -> int:
+    """Return the most members that a pod has, by its name or else by its address; `pods` are both."""
+    listed = list(members)
+    by_name = Counter(name for m in listed for name in {m.instance, get_replica(m.instance)})
+    by_host = Counter(m.host for m in listed)
+    pods_at = Counter(address for _, address in pods)
+    return max(by_name[name] or by_host[address] // pods_at[address] for name, address in pods)
 
 
 def _list_rivals(

@@ -21,8 +21,6 @@ class PlanOptions(
         trimtab plan --bootstrap localhost:9092 --group lake --capacity "2.3 MB/s"
 
         trimtab plan --bootstrap localhost:9092 --group lake --heuristic mbf mwf --format json
-
-        trimtab plan --bootstrap localhost:9092 --group lake --certify --time-limit 5s
     """
 
     more: Annotated[
@@ -35,13 +33,6 @@ class PlanOptions(
     seconds: Annotated[str, typer.Option(help="Time to measure for if no sidecar publishes write rates.")] = (
         "10 s"
     )
-    certify: Annotated[
-        bool, typer.Option("--certify", help="Bound each result's distance from the optimum.")
-    ] = False
-    time_limit: Annotated[
-        str | None,
-        typer.Option(help="Longest computation of --certify (default 10 s); any bound it finds holds."),
-    ] = None
     output: FormatOption = PrintFormat.TEXT
 
 

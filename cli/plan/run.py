@@ -1,11 +1,9 @@
 """`trimtab plan`: what each heuristic would do with a live group now; it changes nothing."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import asdict, replace
+from typing import Any, Final
 
 import typer
 from rich.progress import Progress
@@ -23,7 +21,6 @@ from trimtab.common.units import format_bytes, format_count, format_rate, parse_
 from trimtab.sidecar.diagnostics.what_if import (
     GroupBaseline,
     HeuristicOutcome,
-    build_sizing_input,
     describe_learned_capacities,
     describe_oversized_partitions,
     evaluate_heuristics,
@@ -32,20 +29,9 @@ from trimtab.sidecar.diagnostics.what_if import (
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.settings.settings import SidecarSettings
 
-if TYPE_CHECKING:
-    from trimtab.assignor.analysis.optimality import Certificate
-
 READINGS_PER_MEASUREMENT: Final = 5
 REASONS_PER_HEURISTIC: Final = 3
 WIDE_CONSOLE_COLUMNS: Final = 110  # from here on reasons fit beside the figures
-DEFAULT_CERTIFY_TIME_LIMIT: Final = "10 s"
-
-
-@dataclass(frozen=True, slots=True)
-class _OutcomeCertificates:
-    by_name: "Mapping[str, Certificate]"  # by heuristic
-    moves_cost: float  # λ in consumers + λR
-    seconds: float  # of computation
 
 
 def plan(options: PlanOptions) -> None:
@@ -53,7 +39,6 @@ def plan(options: PlanOptions) -> None:
     # every option is checked before the measurement, which takes a window
     heuristics = _select_heuristics([*(options.heuristic or ()), *(options.more or ())])
     _check_options(heuristics, options)
-    limit = _parse_time_limit(options) if options.certify else 0.0
     window = parse_seconds(options.seconds, "--seconds")
     if window <= 0:
         raise SettingError(f"--seconds {options.seconds!r} must be above 0")
@@ -66,11 +51,10 @@ def plan(options: PlanOptions) -> None:
     tuned = [settings.effective_heuristic if name == "steady" else name for name in heuristics]
     policy = settings.autoscaling_policy
     outcomes = evaluate_heuristics(baseline, tuned, policy, REASONS_PER_HEURISTIC)
-    certified = _certify_outcomes(baseline, settings, outcomes, limit) if options.certify else None
     if options.output is PrintFormat.JSON:
-        typer.echo(json.dumps(_build_plan_body(baseline, settings, outcomes, certified), indent=2))
+        typer.echo(json.dumps(_build_plan_body(baseline, settings, outcomes), indent=2))
     else:
-        _print_outcomes(baseline, settings, outcomes, certified)
+        _print_outcomes(baseline, settings, outcomes)
 
 
 def _select_heuristics(given: Sequence[str]) -> tuple[str, ...]:
@@ -85,41 +69,11 @@ def _select_heuristics(given: Sequence[str]) -> tuple[str, ...]:
 
 def _check_options(heuristics: Sequence[str], options: PlanOptions) -> None:
     """Raise SettingError for an option without effect."""
-    if options.time_limit is not None and not options.certify:
-        raise SettingError("--time-limit is of --certify; leave it out, or add --certify")
-    if "move-cost" in options.flags and not options.certify and "steady" not in heuristics:
+    if "move-cost" in options.flags and "steady" not in heuristics:
         raise SettingError(
             f"--move-cost tunes steady, which is not among {', '.join(heuristics)}; leave it out, "
             "or add steady"
         )
-
-
-def _parse_time_limit(options: PlanOptions) -> float:
-    """Return the time limit in seconds. Raises ModuleNotFoundError without the solver."""
-    import_module("trimtab.assignor.analysis.optimality")
-    text = options.time_limit or DEFAULT_CERTIFY_TIME_LIMIT
-    limit = parse_seconds(text, "--time-limit")
-    if limit <= 0:
-        raise SettingError(f"--time-limit {text!r} must be above 0")
-    return limit
-
-
-def _certify_outcomes(
-    baseline: GroupBaseline, settings: SidecarSettings, outcomes: Sequence[HeuristicOutcome], limit: float
-) -> _OutcomeCertificates:
-    # the solver is an extra
-    from trimtab.assignor.analysis.optimality import certify_sizes, start_countdown  # noqa: PLC0415
-
-    clock = SystemClock()
-    begun = clock.monotonic()
-    with PlainConsole(stderr=True).status("bounding the optimum"):
-        by_name = certify_sizes(
-            build_sizing_input(baseline, settings.autoscaling_policy),
-            [row.heuristic for row in outcomes],
-            moves_cost=settings.move_cost_weight,
-            left=start_countdown(clock, limit),
-        )
-    return _OutcomeCertificates(by_name, settings.move_cost_weight, clock.monotonic() - begun)
 
 
 def _adopt_plan_capacity(settings: SidecarSettings, baseline: GroupBaseline) -> SidecarSettings:
@@ -142,15 +96,11 @@ def _measure_baseline(settings: SidecarSettings, *, capacity_known: bool) -> Gro
 
 
 def _build_plan_body(
-    baseline: GroupBaseline,
-    settings: SidecarSettings,
-    outcomes: Sequence[HeuristicOutcome],
-    certified: _OutcomeCertificates | None,
+    baseline: GroupBaseline, settings: SidecarSettings, outcomes: Sequence[HeuristicOutcome]
 ) -> dict[str, Any]:
     now = compute_cross_rack_traffic(baseline.group.members, baseline.write_rates, baseline.replica_racks)
     loads = baseline.write_rates.values()
-    heuristics: dict[str, dict[str, Any]] = {row.heuristic: asdict(row) for row in outcomes}
-    body: dict[str, Any] = {
+    return {
         "group": settings.group,
         "state": baseline.group.state.value,
         "members": len(baseline.group.members),
@@ -168,28 +118,19 @@ def _build_plan_body(
             *(() if now is None else now.notes),
         ),
         "epoch": None if baseline.plan is None else baseline.plan.epoch,
-        "heuristics": heuristics,
+        "heuristics": {row.heuristic: asdict(row) for row in outcomes},
     }
-    if certified is not None:
-        body["certify"] = {"moves_cost": certified.moves_cost, "seconds": certified.seconds}
-        for name, certificate in certified.by_name.items():
-            heuristics[name]["certificate"] = certificate.to_json_dict()
-    return body
 
 
 def _print_outcomes(
-    baseline: GroupBaseline,
-    settings: SidecarSettings,
-    outcomes: Sequence[HeuristicOutcome],
-    certified: _OutcomeCertificates | None,
+    baseline: GroupBaseline, settings: SidecarSettings, outcomes: Sequence[HeuristicOutcome]
 ) -> None:
     console = PlainConsole()
-    body = _build_plan_body(baseline, settings, outcomes, None)
+    body = _build_plan_body(baseline, settings, outcomes)
     console.print(_format_heading(body))
     table = Table("heuristic")
     racked = body["cross_rack_bytes_per_s"] is not None
-    optional = [*(["across racks"] if racked else ()), *(["above the optimum"] if certified else ())]
-    for column in ("consumers", "moves", "R-score", "fullest", *optional):
+    for column in ("consumers", "moves", "R-score", "fullest", *(["across racks"] if racked else ())):
         table.add_column(column, justify="right", no_wrap=True)
     beside = console.width >= WIDE_CONSOLE_COLUMNS
     if beside:
@@ -198,16 +139,12 @@ def _print_outcomes(
         figures = [str(row.consumers), str(row.moves), f"{row.r_score:.2f}", f"{row.fill:.0%}"]
         if racked:
             figures.append(format_rate(row.cross_rack_bytes_per_s))
-        if certified:
-            figures.append(_format_gap(certified.by_name[row.heuristic]))
         reason = "\n".join(row.reasons[:1])
         table.add_row(row.heuristic, *figures, *([reason] if beside else []))
     console.print(table)
     below = [] if beside else _list_first_reasons(outcomes)
     for note in (*below, *body["notes"]):
         console.print(note)
-    if certified:
-        console.print(_format_bound(certified, settings))
 
 
 def _list_first_reasons(outcomes: Sequence[HeuristicOutcome]) -> list[str]:
@@ -229,23 +166,4 @@ def _format_heading(body: Mapping[str, Any]) -> str:
         f"writing {format_rate(body['bytes_per_s'])}{racks}, backlog "
         f"{format_bytes(body['backlog_bytes'])} ({body['rate_source']}); "
         f"{body['headroom']:.0%} of {format_rate(body['capacity'])} a consumer"
-    )
-
-
-def _format_gap(certificate: "Certificate") -> str:
-    if not certificate.fits:
-        return "overfull"  # it may cost less than the optimum, which fills no consumer beyond headroom
-    gap = certificate.gap
-    # rounded up: "at most" must hold
-    return "unknown" if math.isinf(gap) else f"at most {math.ceil(gap * 1000) / 10:.1f} %"
-
-
-def _format_bound(certified: _OutcomeCertificates, settings: SidecarSettings) -> str:
-    one = next(iter(certified.by_name.values()))  # all have the same bound
-    best = "?" if math.isinf(one.best_known) else f"{one.best_known:.2f}"
-    cut = "" if one.complete else "; cut off by --time-limit, more time may tighten it"
-    return (
-        f"optimum of consumers + {certified.moves_cost:g} x R: between {one.lower_bound:.2f} "
-        f"(bound) and {best} (found), {certified.seconds:.1f} s{cut}; here R counts "
-        f"{settings.headroom:.0%} of the capacity as one consumer, the column R-score all of it"
     )

@@ -1,24 +1,18 @@
 """Results of one `trimtab simulate` call, for all output formats."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from trimtab.assignor.analysis.simulation import (
-    HindsightGap,
-    HindsightInput,
-    PairComparison,
     RunSummary,
     SettingCandidate,
     SettingRecommendation,
     SimulationRun,
     SimulationSetup,
     average_summaries,
-    bound_in_hindsight,
-    compare_pair,
-    measure_gap,
     parse_contender,
     recommend_setting,
     summarize_runs,
@@ -27,7 +21,6 @@ from trimtab.assignor.analysis.streams.replay import lower_bounds
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.cli.simulate.worker_pool import SimulationJob
 
-DEFAULT_BASELINES: Final = ("mwf", "mbf", "mbfp")  # of the paper
 MIN_LATE_LIMITS: Final = 10  # multiples of the late limit: in a shorter stream little can be late
 
 
@@ -49,7 +42,6 @@ class SimulationFindings:
     runs: Sequence[Mapping[str, SimulationRun]]
     summaries: Sequence[Mapping[str, RunSummary]]
     mean_summaries: Mapping[str, RunSummary]
-    comparisons: Sequence[PairComparison]
     candidates: Sequence[SettingCandidate]
     recommendation: SettingRecommendation | None
     no_recommendation_reason: str  # "" with a recommendation
@@ -58,7 +50,6 @@ class SimulationFindings:
     live: bool = False  # of the closed loop; else of the paper's replay
     settings: tuple[str, ...] = ()  # of the sidecar, that the run was given, as lines of its file
     notes: tuple[str, ...] = ()  # how the streams were made
-    gaps: Mapping[str, HindsightGap] = field(default_factory=dict[str, HindsightGap])  # with --hindsight
 
 
 def build_findings(
@@ -66,7 +57,6 @@ def build_findings(
     streams: Sequence[WriteRateStream],
     setup: SimulationSetup,
     results: Mapping[SimulationJob, SimulationRun],
-    against: Sequence[str],
     limit: float,
 ) -> SimulationFindings:
     """Build findings: runs at the setup's headroom are compared, all are candidates."""
@@ -86,8 +76,6 @@ def build_findings(
             for name in at[0]
             if parse_contender(name).is_trimtab_setting
         ]
-    baselines = [n for n in against or (DEFAULT_BASELINES if len(streams) > 1 else ()) if n in means]
-    packers = [n for n in means if single[0][n].cbs_percent is not None]
     reason = _explain_no_recommendation(streams, setup, candidates)
     return SimulationFindings(
         title=title,
@@ -96,7 +84,6 @@ def build_findings(
         runs=[_select_runs(results, n, setup.headroom) for n in range(len(streams))],
         summaries=single,
         mean_summaries=means,
-        comparisons=[compare_pair(n, other, single) for n in packers for other in baselines if n != other],
         candidates=candidates,
         recommendation=None if reason else recommend_setting(candidates, limit),
         no_recommendation_reason=reason,
@@ -120,21 +107,6 @@ def hold_out(findings: SimulationFindings, tuned: SettingRecommendation | None) 
     )
     held = SettingRecommendation(here, within_limit=late <= limit, reason=reason)
     return replace(findings, recommendation=held, no_recommendation_reason="")
-
-
-def add_hindsight(findings: SimulationFindings, move_cost: float) -> SimulationFindings:
-    """Return the findings with each run's gap to the bound; `move_cost` is in seconds of a consumer."""
-    setup = findings.setup
-    usable = setup.capacity * setup.headroom
-    bounds = [
-        bound_in_hindsight(HindsightInput(s.rates, usable, setup.capacity, move_cost / setup.tick))
-        for s in findings.streams
-    ]
-    gaps = {
-        name: measure_gap([runs[name] for runs in findings.runs], bounds, setup.tick)
-        for name in findings.mean_summaries
-    }
-    return replace(findings, gaps=gaps)
 
 
 def _select_runs(

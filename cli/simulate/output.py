@@ -1,13 +1,12 @@
 """Findings as tables with a final RESULT line, or as JSON."""
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 import typer
 from rich.table import Table
 
-from trimtab.assignor.analysis.simulation import HindsightGap, RunSummary, SimulationRun, parse_contender
+from trimtab.assignor.analysis.simulation import RunSummary, SimulationRun, parse_contender
 from trimtab.assignor.analysis.simulation.recommendation import consumer_hour_decimals
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.plain_console import PlainConsole
@@ -26,17 +25,6 @@ FILL_COLUMNS: Final = (
     ("fullest", "max_fullest", 2),
     ("ticks over headroom", "over_headroom", 1),
     ("ticks over capacity", "over_capacity", 1),
-)
-GAP_COLUMNS: Final = (
-    ("cost", "cost", 2),
-    ("bound", "bound", 2),
-    ("gap %", "gap_percent", 1),
-    ("held %", "held_percent", 1),
-    ("spare %", "spare_percent", 1),
-    ("missing %", "missing_percent", 1),
-    ("moves %", "moves_percent", 1),
-    ("half in ticks", "half_ticks", 0),
-    ("overfull", "overfull_ticks", 0),
 )
 OPERATOR_COLUMNS: Final = (
     ("consumer hours", "consumer_hours", 1),
@@ -66,9 +54,6 @@ def print_findings(
         console.print(_summary_table(findings, shown))
     if any(s.cbs_percent is None for s in findings.mean_summaries.values()):
         console.print(f"{NO_VALUE}: does not pack by capacity, so that its bins cannot be compared")
-    _print_gaps(console, findings.gaps)
-    if findings.comparisons:
-        console.print(_comparison_table(findings))
     for line in format_recommendation(findings, capacity, headrooms_tried=headrooms_tried):
         print_line(line)
     print_line(f"RESULT {json.dumps(_build_result(findings))}")
@@ -143,61 +128,10 @@ def _summary_table(findings: SimulationFindings, shown: tuple[tuple[str, str, in
     return table
 
 
-def _print_gaps(console: PlainConsole, gaps: Mapping[str, HindsightGap]) -> None:
-    if not gaps:
-        return
-    console.print(_gap_table(gaps))
-    for line in describe_gaps(gaps):
-        print_line(line)
-
-
-def _gap_table(gaps: Mapping[str, HindsightGap]) -> Table:
-    table = Table(title="cost beyond the least possible in hindsight")
-    table.add_column("heuristic", no_wrap=True)
-    for title, _, _ in GAP_COLUMNS:
-        table.add_column(title, justify="right", overflow="fold")
-    for name, gap in gaps.items():
-        table.add_row(name, *(format_figure(getattr(gap, field), digits) for _, field, digits in GAP_COLUMNS))
-    return table
-
-
-def describe_gaps(gaps: Mapping[str, HindsightGap]) -> list[str]:
-    """Return what the bound is, and the costliest ticks of each heuristic, as lines."""
-    is_exact = all(gap.exact for gap in gaps.values())
-    kind = "is the least possible cost" if is_exact else "is below the cost of all placements that fit"
-    lines = [f"Consumers + {next(iter(gaps.values())).move_cost:g} x R a tick. The bound {kind}."]
-    for name, gap in gaps.items():
-        several = any(tick.stream for tick in gap.costliest)
-        ticks = (
-            f"{t.tick}{f' of stream {t.stream}' if several else ''} (+{t.excess:.2f})" for t in gap.costliest
-        )
-        if gap.costliest:
-            lines.append(f"Costliest ticks of {name}: {', '.join(ticks)}")
-    return lines
-
-
-def _comparison_table(findings: SimulationFindings) -> Table:
-    streams = len(findings.streams)
-    table = Table("heuristic", "against")
-    for title in ("R ÷ its R", "CBS no higher in", "better in"):
-        table.add_column(title, justify="right")
-    for d in findings.comparisons:
-        counts = (NO_VALUE if n is None else f"{n} of {streams}" for n in (d.cbs_no_higher, d.better_streams))
-        table.add_row(d.name, d.baseline, format_figure(d.r_ratio, 3), *counts)
-    return table
-
-
 def _round_figures(summary: RunSummary) -> dict[str, float | None]:
     return {
         name: None if value is None else round(value, JSON_DECIMALS)
         for name, value in summary.to_dict().items()
-    }
-
-
-def _round_gaps(gaps: Mapping[str, HindsightGap]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {k: round(v, JSON_DECIMALS) if isinstance(v, float) else v for k, v in gap.to_dict().items()}
-        for name, gap in gaps.items()
     }
 
 
@@ -210,17 +144,6 @@ def _build_result(findings: SimulationFindings) -> dict[str, Any]:
         "streams": len(findings.streams),
         "notes": list(findings.notes),
         "heuristics": {name: _round_figures(s) for name, s in findings.mean_summaries.items()},
-        "against": [
-            {
-                "heuristic": d.name,
-                "against": d.baseline,
-                "r_ratio": None if d.r_ratio is None else round(d.r_ratio, JSON_DECIMALS),
-                "cbs_no_higher": d.cbs_no_higher,
-                "better": d.better_streams,
-            }
-            for d in findings.comparisons
-        ],
-        **({"hindsight": _round_gaps(findings.gaps)} if findings.gaps else {}),
         "recommended": advised
         and {"heuristic": advised.name, "headroom": advised.headroom, **_round_figures(advised.summary)},
     }
@@ -247,7 +170,6 @@ def _tick_series(run: SimulationRun) -> dict[str, list[Any]]:
         "decided": run.decided.tolist(),
         "feasible": run.feasible.tolist(),
         "avoidable": run.avoidable.tolist(),
-        "overfull": run.overfull.tolist(),
         "late_bytes": run.late.tolist(),
         "lag_seconds": run.mean_lag.tolist(),
     }

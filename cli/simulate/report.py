@@ -20,30 +20,14 @@ from trimtab.common.errors import SettingError
 from trimtab.common.units import format_count
 
 CSS: Final = """
-:root { color-scheme: light dark; --paper: #fff; --card: #f4f6f9; --ink: #1c2430; --muted: #68748a;
-  --grid: #d9dfe8; --area: #e3e9f2; --series-1: #0b6bcb; --series-2: #bd4f06; --series-3: #1a7f4b;
-  --series-4: #7d4cc0; --series-5: #b02a63; }
-@media (prefers-color-scheme: dark) { :root { --paper: #12161d; --card: #1b212b; --ink: #e6eaf0;
-  --muted: #93a0b4; --grid: #303947; --area: #263041; --series-1: #6cb6ff; --series-2: #f5a25d;
-  --series-3: #56c98a; --series-4: #c297ff; --series-5: #ff7eb0; } }
-body { background: var(--paper); color: var(--ink); max-width: 68rem; margin: 0 auto;
-  padding: 2rem 1.25rem 4rem; font: 16px/1.55 system-ui, sans-serif; }
-h1 { font-size: 1.7rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2.4rem 0 .4rem; }
-p.lead, figcaption, dd { color: var(--muted); } p.lead { margin-top: .3rem; }
-section.advice { background: var(--card); border-left: 4px solid var(--series-1);
-  border-radius: .4rem; padding: .9rem 1.2rem; margin: 1.4rem 0; }
-section.advice p { margin: .3rem 0; }
-pre { font: 14px/1.5 ui-monospace, monospace; margin: .6rem 0 .2rem; overflow-x: auto; }
-figure { margin: .6rem 0 0; } figure svg { width: 100%; height: auto; }
-figure svg text { font-family: system-ui, sans-serif !important; }
-div.wide { overflow-x: auto; }
+:root { color-scheme: light dark; }
+body { max-width: 68rem; margin: 0 auto; padding: 2rem 1.25rem; font: 16px/1.55 system-ui, sans-serif; }
+p.lead, figcaption, dd { opacity: .75; } dd { margin: 0; } dt { font-weight: 600; }
+section.advice { border-left: 4px solid #3584e4; padding: .3rem 1.2rem; }
+pre, div.wide { overflow-x: auto; } figure { margin: 0; } figure svg { width: 100%; height: auto; }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .65rem; text-align: right; border-bottom: 1px solid var(--grid); }
-th:first-child, td:first-child { text-align: left; white-space: nowrap; }
-thead th { vertical-align: bottom; border-bottom: 2px solid var(--muted); }
-tbody th { font-weight: 500; } tr.chosen { background: var(--card); }
-tr.chosen th { font-weight: 700; color: var(--series-1); }
-dt { font-weight: 600; margin-top: .6rem; } dd { margin: 0; }
+th, td { padding: .3rem .65rem; text-align: right; border-bottom: 1px solid #808a9a66; }
+th:first-child { text-align: left; white-space: nowrap; } tr.chosen th { color: #3584e4; }
 """
 
 TERMS: Final = {
@@ -132,7 +116,7 @@ def _render_plots(findings: SimulationFindings, shown: list[str]) -> list[str]:
             "Cost of fewer moves and of less late traffic",
             figures.draw_trade_off(findings, shown),
             "Left: fewer consumers move more load. Right: less late traffic costs consumer-hours. "
-            "The line is the Pareto front; small points are other headrooms; dotted: the limit.",
+            "The line is the Pareto front; dotted: the limit.",
             f"Two scatter plots of every heuristic. {spread}.",
         ),
         _render_figure(

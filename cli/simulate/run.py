@@ -18,7 +18,7 @@ from trimtab.assignor.analysis.simulation import (
 from trimtab.assignor.analysis.streams.stream import WriteRateStream, format_stream
 from trimtab.cli.plain_console import PlainConsole
 from trimtab.cli.setting_pairs import format_pairs, parse_pairs, split_names
-from trimtab.cli.simulate.findings import SimulationFindings, add_hindsight, build_findings, hold_out
+from trimtab.cli.simulate.findings import SimulationFindings, build_findings, hold_out
 from trimtab.cli.simulate.options import InitialRate, SimulateOptions, TraceHalf
 from trimtab.cli.simulate.output import print_findings
 from trimtab.cli.simulate.stream_source import describe_source, load_streams, parse_capacity
@@ -45,8 +45,7 @@ def simulate(options: SimulateOptions) -> None:
     """
     _reject_useless_options(options)
     setup = _build_setup(options)
-    against = split_names(options.against)
-    names = _list_contenders(options, against)
+    names = _list_contenders(options)
     source = _load_source(options, setup)
     live = _build_live_settings(options, setup, names, source.streams[0])
     write_report = _prepare_report(options.html, options.capacity)
@@ -57,7 +56,7 @@ def simulate(options: SimulateOptions) -> None:
         streams: Sequence[WriteRateStream], headrooms: Mapping[str, Sequence[float]]
     ) -> SimulationFindings:
         runs = _run_with_progress(headrooms, streams, setup, live, options)
-        return build_findings(title, streams, setup, runs, against, options.late_limit)
+        return build_findings(title, streams, setup, runs, options.late_limit)
 
     if source.tuning is None:
         findings = find(source.streams, _list_headrooms(names, setup, tried=options.recommend))
@@ -68,8 +67,6 @@ def simulate(options: SimulateOptions) -> None:
     findings = replace(
         findings, live=live is not None, settings=format_pairs(options.set), notes=source.notes
     )
-    if options.hindsight:
-        findings = add_hindsight(findings, parse_seconds(options.move_cost, "--move-cost"))
     write_report(findings)
     print_findings(findings, options.output, options.capacity, headrooms_tried=options.recommend)
 
@@ -116,8 +113,6 @@ def _reject_useless_options(options: SimulateOptions) -> None:
     _reject_options_of_other_sources(options)
     if options.initial is not InitialRate.RANDOM and options.random_walk is None:
         raise SettingError("--initial: only a random walk has initial write rates; give --random-walk")
-    if "move_cost" in options.given and not options.hindsight:
-        raise SettingError("--move-cost: only the bound in hindsight has one; add --hindsight")
     given = [f"--{name}" for name in LIVE_OPTIONS if name in options.given]
     if given and not is_live(options):
         raise SettingError(f"only the closed loop has {', '.join(given)}; add --live")
@@ -183,19 +178,18 @@ def _build_setup(options: SimulateOptions) -> SimulationSetup:
     return SimulationSetup(capacity=capacity, headroom=headroom, **seconds)
 
 
-def _list_contenders(options: SimulateOptions, against: Sequence[str]) -> list[str]:
+def _list_contenders(options: SimulateOptions) -> list[str]:
     requested = split_names([*(options.heuristic or ()), *(options.more or ())])
-    baselines = parse_contenders(against) if against else ()  # () would mean all
-    contenders = (*parse_contenders(requested), *baselines)
+    contenders = parse_contenders(requested)
     if is_live(options):
         uncounted = [c for c in contenders if c.eager and not c.autoscaled]
-        named = [c.name for c in uncounted if c.name in (*requested, *against)]
+        named = [c.name for c in uncounted if c.name in requested]
         if named:
             raise SettingError(
                 f"{named[0]} decides no number of consumers: no closed loop; use keda:{named[0]}"
             )
         contenders = tuple(c for c in contenders if c not in uncounted)
-    return list(dict.fromkeys(one.name for one in contenders))
+    return [one.name for one in contenders]
 
 
 def _prepare_report(file: Path | None, capacity: str | None) -> Callable[[SimulationFindings], None]:

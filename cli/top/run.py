@@ -39,6 +39,8 @@ Wait: TypeAlias = Callable[[float], bool]  # for seconds; True after a signal
 
 TOP_READINGS_PER_WINDOW: Final = 5
 MIN_NAME_WIDTH: Final = 9
+PIPE_WIDTH: Final = 10_000
+SEVERITY_COLOURS: Final = {"warning": "yellow", "critical": "red"}
 STATE_COLOURS: Final = {"running": "green", "draining": "yellow", "dead": "red"}
 FIGURE_COLUMNS: Final = ("partitions", "writing", "required", "capacity", "fill", "backlog")
 
@@ -102,7 +104,9 @@ def _print_status(status: GroupStatus, group: str, output: PrintFormat) -> None:
         typer.echo(json.dumps(build_status_body(status, group), indent=2))
     else:
         console = PlainConsole()
-        console.print(build_status_table(status, group, console.width if console.is_terminal else None))
+        if not console.is_terminal:
+            console = PlainConsole(width=PIPE_WIDTH)  # whole names on lines of their own
+        console.print(build_status_table(status, group, console.width))
 
 
 def build_status_body(status: GroupStatus, group: str) -> dict[str, Any]:
@@ -136,6 +140,7 @@ def build_status_table(status: GroupStatus, group: str, width: int | None = None
         plain_text(format_heading(status, group)),
         plain_text(status.sidecar_summary),
         *map(plain_text, more),
+        *(plain_text(one.format_line(), SEVERITY_COLOURS[one.severity]) for one in status.conditions),
     )
     return Together(*heading, table, *map(plain_text, notes), *errors)
 
@@ -147,10 +152,13 @@ def _measure_figures(consumers: Sequence[ConsumerStatus]) -> int:
 
 
 def abbreviate_names(names: Sequence[str], width: int) -> list[str]:
-    """Return names of at most `width` characters, as `3f2a…9c1b`; whole ones if two would look alike."""
-    tail = (width - 1) // 2
-    short = [n if len(n) <= width else f"{n[: width - 1 - tail]}…{n[-tail:]}" for n in names]
-    return short if len(set(short)) == len(set(names)) else list(names)
+    """Return names of at most `width` characters, as `3f2a…9c1b`, or of as few more as keep them apart."""
+    for size in range(width, max(map(len, names), default=0)):
+        for tail in ((size - 1) // 2, size - 2, 1):  # of both ends alike, else of the one that differs
+            short = [n if len(n) <= size else f"{n[: size - 1 - tail]}…{n[-tail:]}" for n in names]
+            if len(set(short)) == len(set(names)):
+                return short
+    return list(names)
 
 
 def _explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:
@@ -163,7 +171,7 @@ def _explain_absence(status: GroupStatus, group: str) -> tuple[str, ...]:
 
 
 def _format_clock(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%H:%M:%S}"
+    return f"{datetime.fromtimestamp(seconds, UTC).astimezone():%H:%M:%S %Z}"
 
 
 def format_figures(consumer: ConsumerStatus) -> tuple[str, ...]:

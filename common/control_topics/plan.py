@@ -14,6 +14,7 @@ from trimtab.common.control_topics.number_ranges import (
     Timestamp,
 )
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.replica_names import get_replica
 
 DEFAULT_RECORD_WEIGHTS: Final = (1.0, 0.0)
 
@@ -29,7 +30,7 @@ class GroupPlan:
     heuristic: str
     capacity: PositiveFigure  # of one consumer, bytes/s
     headroom: Fraction = 1.0
-    draining: tuple[str, ...] = ()  # instance names
+    draining: tuple[str, ...] = ()  # replicas; see `drains`
     reasons: tuple[str, ...] = ()
     capacities: Mapping[str, PositiveFigure] = field(default_factory=dict[str, float])  # by instance, learned
     record_weights: tuple[Figure, Figure] = DEFAULT_RECORD_WEIGHTS  # of a byte and a record in `capacities`
@@ -42,6 +43,10 @@ class GroupPlan:
     def key(self) -> str:
         """Record key."""
         return self.group
+
+    def drains(self, instance: str) -> bool:
+        """Return whether a consumer, or the replica that it belongs to, is to be drained."""
+        return instance in self.draining or get_replica(instance) in self.draining
 
     def encode(self) -> bytes:
         """Return the record value; equal values give equal bytes."""

@@ -88,7 +88,7 @@ class LakeMetrics:
         )
         self._halted_tables = Gauge(
             "trimtab_halted_tables",
-            "1 while a table is not written for an error that concerns it alone",
+            "1 while a table is not written for an error of its own or an outage",
             ["table"],
             registry=self.registry,
         )

@@ -1,4 +1,4 @@
-"""Retries with exponential backoff and jitter, until the batch is cancelled."""
+"""Retries with exponential backoff and jitter, until the batch is cancelled or its patience has run out."""
 
 # Waits are seeded, for the simulation, and end at once when cancelled; stamina offers neither.
 
@@ -7,12 +7,12 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
-from trimtab.common.clock import Clock
+from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.type_vars import ResultT
-from trimtab.consumer_sdk.errors import LakeUnavailableError
 
 log = logging.getLogger("trimtab.lake")
 
@@ -25,8 +25,6 @@ OUTAGE_BACKOFF_MAX_S: Final = 10.0
 class FlushAbandonedError(Exception):
     """The batch was cancelled."""
 
-    outcome_unknown: bool = False  # a commit may have succeeded
-
 
 def backoff_seconds(shortest: float, longest: float, attempt: int, rng: random.Random) -> float:
     """Return the delay after `attempt` in seconds: doubles from `shortest` up to `longest`."""
@@ -34,43 +32,32 @@ def backoff_seconds(shortest: float, longest: float, attempt: int, rng: random.R
     return float(min(longest, shortest * 2.0 ** min(attempt, 16)) * rng.uniform(0.5, 1.0))
 
 
-class LakeOverdueError(LakeUnavailableError):
-    """The lake did not answer before the deadline."""
-
-    retryable = False
-
-
-def bound_by_deadline(
-    deadline: float, clock: Clock, operation: Callable[[], ResultT]
-) -> Callable[[], ResultT]:
-    """Return the operation; after the deadline its LakeUnavailableError is not retryable."""
-
-    def bounded() -> ResultT:
-        try:
-            return operation()
-        except LakeUnavailableError as error:
-            if clock.monotonic() < deadline:
-                raise
-            raise LakeOverdueError(str(error)) from error
-
-    return bounded
-
-
 @dataclass(slots=True)
 class RetryBackoff:
     """Retry state of one batch; set `cancelled` to end its waits and retries.
 
-    `urgent` is set when somebody waits for the batch.
+    `urgent` is set when somebody waits for the batch. Errors that are retried are raised `patience_s` after
+    the first one since the last success. One thread retries; others read `failing_since`.
     """
 
     rng: random.Random
     cancelled: threading.Event = field(default_factory=threading.Event)
     urgent: threading.Event = field(default_factory=threading.Event)
+    patience_s: float = inf
+    now: Callable[[], float] = SystemClock.monotonic
+    failing_since: float | None = None
 
     def raise_if_cancelled(self) -> None:
         """Raise FlushAbandonedError if the batch was cancelled."""
         if self.cancelled.is_set():
             raise FlushAbandonedError
+
+    def raise_if_overdue(self, error: TrimtabError) -> None:
+        """Raise an error that must not be retried any more."""
+        now = self.now()
+        self.failing_since = now if self.failing_since is None else self.failing_since
+        if now - self.failing_since >= self.patience_s:
+            raise error
 
     def wait_after_race(self, attempt: int) -> None:
         """Wait after a lost race. Raises FlushAbandonedError."""
@@ -87,15 +74,19 @@ class RetryBackoff:
         return seconds
 
     def retry_until_cancelled(self, what: str, operation: Callable[[], ResultT]) -> ResultT:
-        """Return the operation's result; log and retry retryable errors until cancelled."""
+        """Return the operation's result; log and retry retryable errors until cancelled or overdue."""
         attempt = 0
         while True:
             self.raise_if_cancelled()
             try:
-                return operation()
+                result = operation()
             except TrimtabError as error:
                 if not error.retryable:
                     raise
+                self.raise_if_overdue(error)
                 log.warning("%s: %s; retrying, no record is lost", what, error)
+            else:
+                self.failing_since = None
+                return result
             self.wait_after_outage(attempt)
             attempt += 1

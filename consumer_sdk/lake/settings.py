@@ -175,7 +175,7 @@ class LakeWriterSettings(SettingsModel, owner="the lake writer", separator="."):
     )
     lake_transform: Any = setting("`module:function`, see [Transform](#transform).", default=None)
     lake_flush_timeout: Duration = setting(
-        "Limit of the wait for the lake in a revocation, an assignment or a close.", default=30.0
+        "Limit of the wait for the lake in a flush, a revocation, an assignment or a close.", default=30.0
     )
     lake_flush_parallelism: int = setting(
         "Number of tables that are flushed at the same time; each needs another `batch.bytes` of memory.",

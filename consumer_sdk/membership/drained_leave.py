@@ -46,7 +46,7 @@ class DrainedLeave:
 
     def _is_drained_by(self, plan: GroupPlan | None) -> bool:
         settings = self._settings  # rule 1
-        return plan is not None and settings.instance in plan.draining and not settings.is_static
+        return plan is not None and plan.drains(settings.instance) and not settings.is_static
 
     def _is_emptied(self, client: Any) -> bool:
         generation = coordinator.generation_id(client)  # rules 2 and 3

@@ -2,8 +2,8 @@
 
 1. `Ready` is True while the sidecar manages the group, False with the reason why it does not, and
    Unknown before its first iteration.
-2. `Degraded` is True while a managed group lacks something: a decision that could not be carried out, or
-   brokers that did not answer.
+2. `Degraded` is True while the group has a condition, of the same type as everywhere (`Condition`). Each is
+   listed, too, and stays with status False once it has ended.
 3. A condition keeps its `lastTransitionTime` until its status changes; a decision its `time` until
    its action or its reasons change, figures aside.
 4. Figures alone are written at most every `FIGURES_INTERVAL_S`: each write goes to all watchers.
@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from trimtab.common.units import format_bytes, format_rate
 from trimtab.sidecar.custom_resource.scaler_resource import ResourceProblem, ScalerResource
+from trimtab.sidecar.decision.condition import ConditionType, mask_figures
 from trimtab.sidecar.decision.decision import DecisionMetrics
-from trimtab.sidecar.reporting.decision_record import FIGURE_PATTERN
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.targets.kubernetes.api_client import format_timestamp
 
@@ -23,7 +23,7 @@ FIGURES_INTERVAL_S: Final = 30.0
 MAX_MESSAGE_CHARS: Final = 1000
 
 _STARTING: Final = ("Unknown", "Starting", "no iteration yet")
-_FIGURE_FIELDS: Final = frozenset({"load"})
+_FIGURE_FIELDS: Final = frozenset({"load", "lastDecision", "conditions"})  # unless other than in figures
 _COUNTS: Final = {
     "replicas": "running_replicas",
     "plannedReplicas": "planned_replicas",
@@ -40,7 +40,12 @@ def build_status(
 ) -> dict[str, Any]:
     """Return the status; `scaling` is the last report of a scaling, `now` in seconds since the epoch."""
     before = resource.status
-    conditions = {"Ready": _judge_ready(problem, report), "Degraded": _judge_degraded(problem, report)}
+    conditions = {
+        "Ready": _judge_ready(problem, report),
+        "Degraded": _judge_degraded(problem, report),
+        **_list_ended(before),
+        **_list_conditions(report),
+    }
     status: dict[str, Any] = {
         "observedGeneration": resource.generation,
         "conditions": [
@@ -60,7 +65,8 @@ def build_status(
 def is_write_due(before: Mapping[str, Any], status: Mapping[str, Any], age: float) -> bool:
     """Return whether to write a status, `age` seconds after the last write (rule 4)."""
     changed = {name for name, value in status.items() if _drop_nulls(value) != _drop_nulls(before.get(name))}
-    if changed <= _FIGURE_FIELDS | {"lastDecision"} and not _is_other_decision(before, status):
+    has_other = _is_other_decision(before, status) or _mask_conditions(before) != _mask_conditions(status)
+    if changed <= _FIGURE_FIELDS and not has_other:
         return bool(changed) and age >= FIGURES_INTERVAL_S
     return True
 
@@ -88,13 +94,20 @@ def _judge_degraded(problem: ResourceProblem | None, report: IterationReport | N
         return "True", problem.reason, problem.message
     if report is None:
         return _STARTING
-    if report.decision.failure:
-        return "True", "NotCarriedOut", report.decision.failure
-    carrier_errors = () if report.carrier is None else report.carrier.errors
-    errors = (*report.errors, *carrier_errors)
-    if errors:
-        return "True", "RequestsFailed", "; ".join(errors)
-    return "False", "AsExpected", "the last iteration had no errors"
+    if report.conditions:
+        first, types = report.conditions[0], ", ".join(one.type for one in report.conditions)
+        return "True", first.type, f"{types}: see the conditions of these types"
+    return "False", "AsExpected", "the last iteration found no condition"
+
+
+def _list_conditions(report: IterationReport | None) -> dict[str, tuple[str, str, str]]:
+    found = () if report is None else report.conditions
+    return {one.type: (one.status, one.reason, f"{one.message} -> {one.remedy}") for one in found}
+
+
+def _list_ended(before: Mapping[str, Any]) -> dict[str, tuple[str, str, str]]:
+    earlier = {one.get("type") for one in before.get("conditions") or ()}
+    return dict.fromkeys(earlier.intersection(ConditionType), ("False", "Ended", "it does not hold any more"))
 
 
 def _build_condition(
@@ -142,7 +155,12 @@ def _is_other_decision(before: Mapping[str, Any], status: Mapping[str, Any]) -> 
 
 
 def _mask_figures(decision: Mapping[str, Any]) -> tuple[Any, str]:
-    return decision.get("action"), FIGURE_PATTERN.sub("#", decision.get("reason", ""))
+    return decision.get("action"), mask_figures(decision.get("reason", ""))
+
+
+def _mask_conditions(status: Mapping[str, Any]) -> list[dict[str, Any]]:
+    listed = status.get("conditions") or ()
+    return [{**one, "message": mask_figures(one.get("message", ""))} for one in listed]
 
 
 def _drop_nulls(value: Any) -> Any:

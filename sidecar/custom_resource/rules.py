@@ -97,9 +97,8 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             "queueMarkers is given, but only a kmq queue has markers",
         ),
         Rule(
-            "!has(self.queue) || self.queue != 'share' || !((has(self.certify) && self.certify) || "
-            "(has(self.learnCapacity) && self.learnCapacity))",
-            "certify and learnCapacity are about a placement, and queue=share has none",
+            "!has(self.queue) || self.queue != 'share' || !has(self.learnCapacity) || !self.learnCapacity",
+            "learnCapacity is about a placement, and queue=share has none",
         ),
         Rule(
             "!has(self.lead) || !self.lead || !has(self.queue) || self.queue != 'share'",

@@ -68,6 +68,7 @@ class AutoscalingPolicy:
     freshness_slo: float | None = None  # desired p99 of produced to committed
     learned_capacity_bounds: CapacityBounds | None = None  # None: capacities are not learned
     record_weights: RecordWeights = BYTES_ALONE  # the unit of all rates; `learn-record-cost` changes it
+    consumers_per_replica: int = 1
     advisory: bool = False  # the target cannot be scaled: the observed count is recorded
 
     @property

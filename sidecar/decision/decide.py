@@ -25,8 +25,7 @@ Rules; the first that applies decides:
     start nothing else.
  8. Replace: start replicas missing from the plan at once, with growing delays if they keep dying.
     If the target already starts them, wait. After `startup_timeout` seconds (the target may have
-    limits of its own) report the shortfall in every decision and continue with the replicas that
-    run; lower the plan if fewer are desired.
+    limits of its own) continue with the replicas that run; lower the plan if fewer are desired.
  9. Adopt: record live replicas beyond the plan; limits scale them down later.
 10. Scale up: if the desired count exceeds the plan, as far as the scale-up policies allow
     (`load_rules`), after the cooldown and unless paused. The epoch stays: the join triggers the
@@ -82,6 +81,7 @@ from trimtab.sidecar.decision.decision_context import (
 from trimtab.sidecar.decision.external_scaling import (
     count_without_surge,
     explain_external_pause,
+    explain_missing_replicas,
     find_external_request,
     is_target_starting,
 )
@@ -112,6 +112,7 @@ from trimtab.sidecar.measurement.observation import Observation, explain_unknown
 RESTART_BACKOFF_INITIAL_S: Final = 5.0
 RESTART_BACKOFF_MAX_S: Final = 120.0
 RESTART_BACKOFF_RESET_S: Final = 300.0
+DRAIN_RETRIED: Final = "drain retried"  # in the reasons of a plan whose drain takes too long
 
 
 def make_decision(
@@ -136,21 +137,9 @@ def make_decision(
     step = next(s for rule in DECISION_RULES if (s := rule(context)) is not None)
     step = attach_target(context, add_due_placement(context, step))
     cross_rack = model.compute_cross_rack_traffic()
-    shortfall = _explain_missing_replicas(context)
-    warnings = (
-        *recommendation.warnings,
-        model.describe_oversized_partitions(),
-        model.describe_partition_limit(recommendation.recommended),
-        model.describe_stuck_partitions(now),
-        *observation.describe_unread(),
-        model.describe_unjoined_replicas(now),
-        *(cross_rack.notes if cross_rack is not None and model.weighs_racks() else ()),
-    )
-    unmet = () if shortfall is None else (shortfall, *observation.errors[:1])
-    reasons = (*step.reasons, *unmet, *(text for text in warnings if text is not None))
     return ScalingDecision(
         step.action,
-        reasons,
+        step.reasons,
         _build_metrics(context, step, cross_rack),
         step.plan,
         step.start_count,
@@ -256,7 +245,7 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
         return None
     names = " and ".join(drained)
     why = f"{names} {'owns' if len(drained) == 1 else 'own'} nothing, the group is stable"
-    if not model.members.keys() & drained:
+    if model.members.keys().isdisjoint(model.list_consumers(drained)):
         why = f"{names} {'is' if len(drained) == 1 else 'are'} not in the group and no longer needed"
     if shared:
         why = f"{names} can stop: they finish their messages, or the broker redelivers them"
@@ -264,12 +253,10 @@ def _stop_drained_replicas(context: DecisionContext) -> DecisionStep | None:
 
 
 def _forget_stopped_replicas(context: DecisionContext) -> DecisionStep | None:
-    # A replica that died stays a member, and an owner, until its session times out.
-    known = {*context.model.running, *(r.instance for r in context.observation.group.members)}
-    gone = tuple(n for n in context.plan.draining if n not in known)
+    gone = context.model.list_stopped_replicas()
     if not gone:
         return None
-    left = tuple(n for n in context.plan.draining if n in known)
+    left = tuple(n for n in context.plan.draining if n not in gone)
     reason = f"{' and '.join(gone)} stopped"
     return DecisionStep(ScalingAction.ADOPT, (reason,), context.amend_plan(reason, draining=left))
 
@@ -322,7 +309,7 @@ def _retry_drain(context: DecisionContext) -> DecisionStep | None:
         left = sum(len(model.owned_partitions(n)) for n in busy)
         return hold(f"{' and '.join(busy)} draining, {format_count(left, 'partition')} left")
     owned = format_count(len(model.owned_partitions(busy[0])), "partition")
-    reason = f"{busy[0]} still owns {owned}, drain retried"
+    reason = f"{busy[0]} still owns {owned}, {DRAIN_RETRIED}"
     return DecisionStep(ScalingAction.RETRY_DRAIN, (reason,), context.next_plan(reason))
 
 
@@ -339,24 +326,12 @@ def _replace_missing_replicas(context: DecisionContext) -> DecisionStep | None:
 
 def _await_target(context: DecisionContext, reason: str) -> DecisionStep | None:
     """Wait for replicas the target starts; after the startup timeout, use those that run."""
-    if _explain_missing_replicas(context) is None:
+    if explain_missing_replicas(context.model, context.memory, context.now) is None:
         return hold(reason, "the target is starting the others", *context.observation.errors[:1])
     enough = max(context.recommendation.desired, len(context.model.active))
     if enough >= context.plan.replicas:
         return None
     return adopt_count(context, enough, f"{enough} are sufficient")
-
-
-def _explain_missing_replicas(context: DecisionContext) -> str | None:
-    """Return why the target runs fewer replicas than requested; None if it does not."""
-    timeout = context.policy.startup_timeout
-    since = context.memory.short_since
-    if since is None or context.now - since < timeout or not is_target_starting(context.model):
-        return None
-    return (
-        f"{len(context.model.active)} of {context.plan.replicas} running, the target has not started "
-        f"the others within {timeout:g} s: check its own limits (maxReplicaCount, a quota) and the nodes"
-    )
 
 
 def _back_off(context: DecisionContext, reason: str) -> DecisionStep | None:
@@ -391,7 +366,7 @@ def _continue_restart(context: DecisionContext) -> DecisionStep | None:
             return scale_down(context)
         step = DecisionStep(ScalingAction.SURGE, (f"one extra replica to replace {old[0]}",), start_count=1)
         return _back_off(context, f"restart of {old[0]} waits") or step
-    absent = tuple(n for n in model.active if n not in model.members and n not in old)
+    absent = tuple(n for n in model.unjoined if n not in old)
     waits = f"{absent[0]} has not joined yet" if absent else model.explain_instability()
     if waits is not None:
         return hold(f"restart of {old[0]} waits", waits)

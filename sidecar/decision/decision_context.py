@@ -147,7 +147,9 @@ def attach_target(context: DecisionContext, step: DecisionStep) -> DecisionStep:
     if model.sized is None or not (names or places):
         return replace(step, plan=replace(plan, target=None))
     placed = step.placed or model.place_on(names, places)
-    target = PlanTarget.from_assignment(_next_revision(context), names, places, placed.assignment)
+    consumers = model.list_consumers(names)
+    places *= context.policy.consumers_per_replica
+    target = PlanTarget.from_assignment(_next_revision(context), consumers, places, placed.assignment)
     return replace(step, plan=replace(plan, target=target), placed=placed)
 
 

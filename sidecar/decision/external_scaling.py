@@ -8,6 +8,7 @@
    decides again.
 """
 
+from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.measurement.observation import RequestedReplicas
 
@@ -35,6 +36,16 @@ def is_target_starting(model: GroupModel) -> bool:
     """Return whether the target already starts the replicas missing from the plan."""
     requested = model.observation.target_status.requested  # None: the target replaces no dead replica
     return requested is not None and requested.count >= model.plan.replicas + len(model.draining)
+
+
+def explain_missing_replicas(model: GroupModel, memory: DecisionMemory, now: float) -> str | None:
+    """Return that the target runs fewer replicas than requested for too long; None if it does not."""
+    timeout = model.policy.startup_timeout
+    since = memory.short_since
+    if since is None or now - since < timeout or not is_target_starting(model):
+        return None
+    running = f"{len(model.active)} of {model.plan.replicas} running"
+    return f"{running}, the target has not started the others within {timeout:g} s"
 
 
 def count_without_surge(model: GroupModel) -> int:

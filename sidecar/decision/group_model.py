@@ -20,27 +20,26 @@ from trimtab.assignor.partition_index import PartitionIndex
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.units import format_bytes, format_count, format_name_list, format_rate
+from trimtab.common.replica_names import get_replica
+from trimtab.common.units import format_count, format_first, format_rate
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.hpa_behavior import Direction
+from trimtab.sidecar.decision.running_replicas import RunningReplicas, describe_crowded_replica, map_members
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
-from trimtab.sidecar.measurement.observation import GroupState, Observation, ObservedMember
+from trimtab.sidecar.measurement.observation import GroupState, Observation
 
 # Every new placement interrupts reading: above the headroom it must empty the fullest consumer by this.
 MIN_FILL_GAIN: Final = 0.05  # of its capacity
-MAX_NAMED_REPLICAS: Final = 3  # in a warning, which is repeated with every decision
 OVERLOAD_SLACK: Final = 1e-6  # relative overload that counts as none: float sums are inexact
 
 
 @dataclass(frozen=True)  # without slots, which hold no cached property
-class GroupModel:
+class GroupModel(RunningReplicas):
     """An observation under a policy and the plan in force."""
 
     observation: Observation
     policy: AutoscalingPolicy
     plan: GroupPlan
-    running: tuple[str, ...]  # live instances, sorted
-    members: Mapping[str, ObservedMember]  # ours, by instance
     last_owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
 
     @property
@@ -62,6 +61,13 @@ class GroupModel:
     def active(self) -> tuple[str, ...]:
         """Live instances that the plan in force keeps."""
         return tuple(name for name in self.running if name not in self.plan.draining)
+
+    def list_stopped_replicas(self) -> tuple[str, ...]:
+        """Return the drained replicas that are gone."""
+        # One that died stays a member, and an owner, until its session times out.
+        members = {r.instance for r in self.observation.group.members}
+        known = {*self.running, *members, *map(get_replica, members)}
+        return tuple(name for name in self.plan.draining if name not in known)
 
     def has_room_for_rise(self, tolerance: float) -> bool:
         """Return whether a forecast tells that a count recommended with this tolerance will suffice."""
@@ -93,21 +99,24 @@ class GroupModel:
     @property
     def unjoined(self) -> tuple[str, ...]:
         """Active instances that have not joined the group."""
-        return tuple(name for name in self.active if name not in self.members)
+        return tuple(name for name in self.active if not self.has_joined(name))
 
     @property
     def expected_members(self) -> tuple[str, ...]:
-        """Live instances that are members or have yet to join; a drained one may have left for good."""
-        return tuple(name for name in self.running if name in self.members or name not in self.plan.draining)
+        """Consumers that are members or have yet to join; a drained one may have left for good."""
+        active = self.list_consumers(self.active)
+        return (*active, *(name for name in self.list_consumers(self.draining) if name in self.members))
 
     def find_unjoined_replicas(self, now: float) -> tuple[str, ...]:
         """Return instances started within the startup timeout that have not joined."""
         # an older one may never join: do not wait for it
-        young = self._list_started_since(now - self.policy.startup_timeout)
+        young = self.list_started_since(now - self.policy.startup_timeout)
         return tuple(name for name in self.unjoined if name in young)
 
-    def _list_started_since(self, since: float) -> frozenset[str]:
-        return frozenset(i.name for i in self.observation.replicas or () if i.started_at >= since)
+    def list_started_since(self, since: float) -> frozenset[str]:
+        """Return the replicas started since a time, and their consumers."""
+        young = {i.name for i in self.observation.replicas or () if i.started_at >= since}
+        return frozenset((*young, *self.list_consumers(young & set(self.running))))
 
     def lacks_readers(self, now: float) -> bool:
         """Return whether the backlog grows because replicas have started and not joined.
@@ -123,11 +132,6 @@ class GroupModel:
         """Return the model in which partitions require their write rates alone."""
         rates = {p: replace(s, required_bytes_per_s=None) for p, s in self.write_rates.items()}
         return replace(self, observation=replace(self.observation, write_rates=rates))
-
-    def owned_partitions(self, instance: str) -> frozenset[TopicPartition]:
-        """Return the partitions the instance owns now."""
-        member = self.members.get(instance)
-        return frozenset() if member is None else member.owned_partitions
 
     def explain_instability(self) -> str | None:
         """Return why the group is not stable; None if it is."""
@@ -148,7 +152,11 @@ class GroupModel:
         foreign = sorted(
             r.instance or r.id for r in group.members if r.owned_partitions and r.instance not in self.members
         )
-        return f"{foreign[0]} owns partitions and is not ours" if foreign else None
+        if not foreign:
+            return None
+        status = self.observation.target_status
+        hint = describe_crowded_replica(group.members, status, self.consumers_per_replica)
+        return "; ".join(filter(None, (f"{foreign[0]} owns partitions and is not ours", hint)))
 
     def build_load(self, *, unknown_as_zero: bool = False) -> Load:
         """Return the load of a placement; the assignor estimates unknown rates."""
@@ -165,8 +173,8 @@ class GroupModel:
 
     def build_group(self, draining: Iterable[str] = (), *, with_draining: bool = True) -> ConsumerGroup:
         """Return our members, joined or not; `draining` adds to the plan's draining ones."""
-        leaving = {*self.draining, *draining}
-        names = self.running if with_draining else self.active
+        leaving = set(self.list_consumers({*self.draining, *draining}))
+        names = self.list_consumers(self.running if with_draining else self.active)
         members = tuple(
             Member(
                 id=name,
@@ -187,16 +195,20 @@ class GroupModel:
 
     @cached_property
     def loads(self) -> dict[str, float]:
-        """Known required rate of each live instance, in bytes/s."""
+        """Known required rate of each live replica, in bytes/s."""
         return {n: sum_rates(self.owned_partitions(n), self.build_load()) for n in self.running}
 
     def compute_max_fill(self) -> float | None:
-        """Return the highest load / capacity of an instance now; None if none has joined."""
+        """Return the highest load / capacity of a consumer now; None if none has joined."""
         if self.is_share_group:
-            room = sum(map(self.capacity_of, self.active))  # the broker keeps all equally full
+            # the broker keeps all equally full
+            room = sum(map(self.capacity_of, self.list_consumers(self.active)))
             return self.compute_total_rate() / room if room else None
-        loads = self.loads.items()
-        return max((load / self.capacity_of(n) for n, load in loads if n in self.members), default=None)
+        return max(map(self.compute_fill, self.members), default=None)
+
+    def compute_fill(self, consumer: str) -> float:
+        """Return load / capacity of a member now."""
+        return sum_rates(self.partitions_of(consumer), self._load) / self.capacity_of(consumer)
 
     def compute_total_rate(self) -> float:
         """Return the known required rate of all partitions, in bytes/s."""
@@ -235,7 +247,8 @@ class GroupModel:
     @cached_property
     def fullest(self) -> float:
         """`compute_fullest` of the current placement, which several rules ask for."""
-        return self.compute_fullest({name: self.owned_partitions(name) for name in self.running})
+        names = self.list_consumers(self.running)
+        return self.compute_fullest({name: self.partitions_of(name) for name in names})
 
     def compute_fullest(self, assignment: Mapping[str, Collection[TopicPartition]]) -> float:
         """Return the highest load / capacity of a placement.
@@ -268,53 +281,10 @@ class GroupModel:
         large = sorted(rates, key=lambda p: (-rates[p], p))
         if not large or self.is_share_group:
             return None
-        more = f" (and {len(large) - 1} more)" if len(large) > 1 else ""
         return (
-            f"{large[0]}{more} receives {format_rate(rates[large[0]])}, above the usable "
+            f"{format_first(large)} receives {format_rate(rates[large[0]])}, above the usable "
             f"capacity of a consumer ({format_rate(room)}): split the key or raise the capacity"
         )
-
-    def describe_partition_limit(self, recommended: int | None) -> str | None:
-        """Return why a queue on a consumer group cannot use another worker; None if it can."""
-        queue = self.observation.queue
-        partitions = len(self.write_rates)
-        if queue is None or self.is_share_group or recommended is None:
-            return None
-        if recommended < partitions or partitions >= self.policy.max_replicas:
-            return None
-        return (
-            f"{queue.kind} allows one worker per partition, and the topic has {partitions}: "
-            "add partitions, or concurrency per worker"
-        )
-
-    def describe_stuck_partitions(self, now: float) -> str | None:
-        """Return the stuck partition with the largest backlog, and what to check; None without one."""
-        # A replica that started a moment ago may yet write its first batch, on a busy machine for long.
-        starting = self._list_started_since(now - self.policy.startup_timeout)
-        owners = {p: m.instance for m in self.observation.group.members for p in m.owned_partitions}
-        known = self.observation.halts.keys()
-        stuck = [p for p in self.observation.stuck_partitions - known if owners.get(p) not in starting]
-        if not stuck:
-            return None
-        backlogs = {p: self.write_rates[p].backlog_bytes or 0.0 for p in stuck}
-        first = min(backlogs, key=lambda p: (-backlogs[p], p))
-        owner = owners.get(first, "no consumer")
-        window = self.policy.scale_up_evaluation_window
-        more = f" (and {len(backlogs) - 1} more)" if len(backlogs) > 1 else ""
-        return (
-            f"{first}{more} seems stuck: {owner} has committed nothing of it for {window:.0f} s, "
-            f"{format_bytes(backlogs[first])} waiting. If this lasts, check its log for a record that fails "
-            "or a slow table: more consumers would not help"
-        )
-
-    def describe_unjoined_replicas(self, now: float) -> str | None:
-        """Return the replicas that have not joined within the startup timeout; None without one."""
-        late = [name for name in self.unjoined if name not in self.find_unjoined_replicas(now)]
-        if not late or len(self.observation.group.members) >= len(self.expected_members):
-            return None  # or they have, under names that the target does not know
-        listed = format_name_list(late[:MAX_NAMED_REPLICAS], len(late))
-        have, logs = ("has", "its log") if len(late) == 1 else ("have", "their logs")
-        return f"{listed} {have} not joined within {self.policy.startup_timeout:g} s: check {logs}"
 
     def compute_cross_rack_traffic(self) -> CrossRackTraffic | None:
         """Return the cross-rack traffic of the current placement; None if no member has a rack."""
@@ -338,7 +308,7 @@ class GroupModel:
 
     def find_better_placement(self, names: Iterable[str]) -> PlacementPlan | None:
         """Return a placement on those of the replicas that have joined with a less full fullest consumer."""
-        joined = tuple(name for name in names if name in self.members)
+        joined = tuple(name for name in names if self.has_joined(name))
         placed = self._placement if joined == self._joined else self.place_on(joined) if joined else None
         if placed is None:
             return None
@@ -356,7 +326,7 @@ class GroupModel:
 
     @property
     def _joined(self) -> tuple[str, ...]:
-        return tuple(name for name in self.active if name in self.members)
+        return tuple(name for name in self.active if self.has_joined(name))
 
     @cached_property
     def _placement(self) -> PlacementPlan | None:
@@ -364,17 +334,17 @@ class GroupModel:
         return self.place_on(self._joined) if self._joined else None
 
     def find_last_owners(self) -> dict[TopicPartition, str]:
-        """Return the last known owner of each partition among the live instances."""
-        return self._list_owners(self.running)
+        """Return the last known owner of each partition among the consumers of live replicas."""
+        return self._list_owners(self.list_consumers(self.running))
 
     def _list_owners(self, names: Collection[str]) -> dict[TopicPartition, str]:
         there = set(names)
         last = {p: name for p, name in self.last_owners.items() if name in there and p in self.write_rates}
-        return last | {p: name for name in names for p in self.owned_partitions(name)}
+        return last | {p: name for name in names for p in self.partitions_of(name)}
 
     def capture_placement(self) -> frozenset[tuple[TopicPartition, str]]:
         """Return the current placement as a comparable value."""
-        return frozenset((p, name) for name in self.running for p in self.owned_partitions(name))
+        return frozenset((p, name) for name, member in self.members.items() for p in member.owned_partitions)
 
     @cached_property
     def _partition_index(self) -> PartitionIndex:
@@ -391,20 +361,21 @@ class GroupModel:
     def bound_replicas(self, share: float) -> int:
         """Return a count that `size_active` needs at least, without its search."""
         policy = self.policy.placement
-        largest = max([policy.capacity, *map(self.capacity_of, self.active)])
+        largest = max([policy.capacity, *map(self.capacity_of, self.list_consumers(self.active))])
         room = largest * min(1.0, policy.headroom * share)
         # A partition that no consumer can hold has one of its own.
         filled = math.fsum(min(s.weight or 0.0, room) for s in self.write_rates.values()) / room
-        return math.ceil(filled * (1 - OVERLOAD_SLACK))
+        return self.count_replicas(math.ceil(filled * (1 - OVERLOAD_SLACK)))
 
-    def place_on(self, names: Collection[str], added: int = 0) -> PlacementPlan:
-        """Return the placement on these running consumers and on the places "+1", "+2" and so on."""
-        wanted = {*names, *(f"+{place + 1}" for place in range(added))}
+    def place_on(self, replicas: Collection[str], added: int = 0) -> PlacementPlan:
+        """Return the placement on these replicas' consumers and on added ones: "+1", "+2" and so on."""
+        added *= self.consumers_per_replica
+        wanted = {*self.list_consumers(replicas), *(f"+{place + 1}" for place in range(added))}
         if self.sized is not None and not self.draining and not self.unknown_partitions:
             used = {name for name, owned in self.sized.assignment.items() if owned}
             if used == wanted and not exceeds(self.compute_fullest(self.sized.assignment), self.fill_limit):
                 return self.sized  # what is done is what was sized
-        group = self.build_group(set(self.running).difference(names))
+        group = self.build_group(set(self.running).difference(replicas))
         policy, index = self.policy.placement, self._partition_index
         return place_partitions(group, self.build_load(), policy, added, partition_index=index)
 
@@ -416,18 +387,10 @@ def build_group_model(
     last_owners: Mapping[TopicPartition, str] | None = None,
 ) -> GroupModel:
     """Build the model of an observation with known replicas and group."""
-    running = tuple(sorted(i.name for i in observation.replicas or () if i.alive))
-    members: dict[str, ObservedMember] = {}
-    for member in observation.group.members:
-        if member.instance in running:  # one instance may have two member ids while it rejoins
-            earlier = members.get(member.instance, member)
-            members[member.instance] = replace(
-                member,
-                owned_partitions=earlier.owned_partitions | member.owned_partitions,
-                capacity=earlier.capacity if member.capacity is None else member.capacity,
-                topics=earlier.topics if member.topics is None else member.topics,
-            )
-    return GroupModel(observation, policy, plan, running, members, last_owners or {})
+    running = (i.name for i in observation.replicas or () if i.alive)
+    mapped = map_members(observation.group.members, running, policy.consumers_per_replica)
+    ours = (mapped.running, mapped.members, mapped.consumers_per_replica)
+    return GroupModel(*ours, observation, policy, plan, last_owners or {})
 
 
 def sum_rates(partitions: Iterable[TopicPartition], load: Load) -> float:

@@ -22,9 +22,10 @@ def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: fl
     if bounds is None:
         return memory
     saturated: dict[str, SaturatedConsumer] = {}
-    learned = {name: c for name, c in memory.learned_capacities.items() if name in model.running}
-    for name in model.running:
-        owned = model.owned_partitions(name)
+    running = model.list_consumers(model.running)
+    learned = {name: c for name, c in memory.learned_capacities.items() if name in running}
+    for name in running:
+        owned = model.partitions_of(name)
         if not _is_saturated(model, owned):
             continue
         last = memory.saturated.get(name)

@@ -66,7 +66,7 @@ def scale_down(context: DecisionContext) -> DecisionStep | None:
         return hold(f"{desired} desired", "the others cannot take over the load of any replica")
     left = planned - len(victims)
     cheap = "newest" if model.is_share_group else "cheapest to move"
-    if not model.members.keys() & victims:
+    if model.members.keys().isdisjoint(model.list_consumers(victims)):
         cheap = "has not joined" if len(victims) == 1 else "have not joined"
     why = f"{planned} -> {left}: {_describe_demand(context)}; {' and '.join(victims)} {cheap}"
     return drain_replicas(context, victims, left, why)
@@ -113,7 +113,8 @@ def publish_learned_capacities(context: DecisionContext) -> DecisionStep | None:
         return None
     default = context.policy.placement.capacity
     published = context.plan.capacities
-    learned = {n: c for n, c in context.memory.learned_capacities.items() if n in context.model.active}
+    active = context.model.list_consumers(context.model.active)
+    learned = {n: c for n, c in context.memory.learned_capacities.items() if n in active}
     changed = {
         n: c for n, c in learned.items() if abs(c / published.get(n, default) - 1) >= CAPACITY_TOLERANCE
     }
@@ -153,7 +154,8 @@ def renew_target(context: DecisionContext) -> DecisionStep | None:
     """Publish a placement on the consumers there are once the target names none of them."""
     target = context.plan.target
     named = set[str]() if target is None else set(target.consumers)
-    if not named or not context.model.active or not named.isdisjoint(context.model.running):
+    running = context.model.list_consumers(context.model.running)
+    if not named or not context.model.active or not named.isdisjoint(running):
         return None
     what = "none of the plan's consumers is left"
     blocker = _explain_wait(context)

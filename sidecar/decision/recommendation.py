@@ -44,7 +44,7 @@ from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.decision.learned_capacity import update_learned_capacities
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 from trimtab.sidecar.decision.scale_up_effectiveness import evaluate_scale_up
-from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
+from trimtab.sidecar.measurement.freshness import AgeSample, sample_ages
 
 SMALL_EXCESS_PATIENCE_S: Final = 300.0  # of an excess over the headroom that is no overload
 MIN_TOLD_EXCESS: Final = 0.005  # percentages without decimals would be equal
@@ -59,7 +59,6 @@ class ReplicaRecommendation:
     bounded: int  # after tolerance and limits
     desired: int  # after the stabilization windows
     hold_reasons: tuple[str, ...] = ()  # why a change is held back
-    warnings: tuple[str, ...] = ()  # shown with every decision
 
 
 def recommend_replicas(
@@ -78,9 +77,8 @@ def recommend_replicas(
     desired = _stabilize(memory, model, current, now)
     recommendation = ReplicaRecommendation(recommended, bounded, desired, notes)
     # Scale to zero comes last: windows and a suspension hold back neither an idle group nor a new record.
-    recommendation = _apply_suspension(model, recommendation, memory, now)
-    recommendation = _apply_scale_to_zero(model, recommendation, memory, now)
-    return _add_slo_warning(model, recommendation, memory), memory
+    recommendation = _apply_suspension(model, recommendation, memory)
+    return _apply_scale_to_zero(model, recommendation, memory, now), memory
 
 
 def prepare_recommendations(
@@ -127,24 +125,24 @@ def _recommend(model: GroupModel) -> int | None:
         return None
     if model.sized is None:
         return _count_required_replicas(model, 1.0)
-    return _count_consumers(model, model.sized)
+    return _count_replicas(model, model.sized)
 
 
 def _count_required_replicas(model: GroupModel, share: float) -> int:
     """Return the replicas required if filled to `share` of the headroom."""
     if not model.is_share_group:
-        return _count_consumers(model, model.size_active(share))
+        return _count_replicas(model, model.size_active(share))
     room = model.policy.placement.capacity * min(1.0, model.policy.placement.headroom * share)
-    return max(1, math.ceil(model.compute_total_rate() / room - REPLICA_EPSILON))
+    return model.count_replicas(max(1, math.ceil(model.compute_total_rate() / room - REPLICA_EPSILON)))
 
 
-def _count_consumers(model: GroupModel, sized: PlacementPlan) -> int:
-    if sized.assignment.keys() <= set(model.active):
-        return sized.consumers
+def _count_replicas(model: GroupModel, sized: PlacementPlan) -> int:
+    active = model.list_consumers(model.active)
+    if sized.assignment.keys() <= set(active):
+        return model.count_replicas(sized.consumers)
     # Beside added consumers, one too small or with too few topics stays, and counts, although it is empty.
-    return sized.consumers + sum(
-        not sized.assignment[name] and model.is_limited(name) for name in model.active
-    )
+    idle = sum(not sized.assignment[name] and model.is_limited(name) for name in active)
+    return model.count_replicas(sized.consumers + idle)
 
 
 def _apply_tolerance(
@@ -260,25 +258,13 @@ def _stabilize(memory: DecisionMemory, model: GroupModel, current: int, now: flo
 
 
 def _apply_suspension(
-    model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory, now: float
-) -> ReplicaRecommendation:
-    suspension = memory.scale_up_suspension
-    most = max(model.plan.replicas, model.policy.min_replicas)
-    if suspension is None or recommendation.desired <= most:
-        return recommendation
-    warning = f"{suspension.reason}; retried in {suspension.until - now:.0f} s"
-    return replace(recommendation, bounded=most, desired=most, warnings=(warning,))
-
-
-def _add_slo_warning(
     model: GroupModel, recommendation: ReplicaRecommendation, memory: DecisionMemory
 ) -> ReplicaRecommendation:
-    slo = model.policy.freshness_slo
-    freshness = estimate_freshness(memory.age_samples)
-    miss = None if slo is None or freshness is None else freshness.describe_slo_miss(slo)
-    return (
-        recommendation if miss is None else replace(recommendation, warnings=(*recommendation.warnings, miss))
-    )
+    most = max(model.plan.replicas, model.policy.min_replicas)
+    if memory.scale_up_suspension is None or recommendation.desired <= most:
+        return recommendation
+    held = (*recommendation.hold_reasons, "scale-up is suspended: the last one had no effect")
+    return replace(recommendation, bounded=most, desired=most, hold_reasons=held)
 
 
 def _apply_scale_to_zero(

@@ -59,7 +59,7 @@ def _list_candidates(model: GroupModel, selected: Sequence[str]) -> list[str]:
     old = model.observation.pending_restarts
     free.sort(key=lambda n: (n not in old, loads[n], len(model.owned_partitions(n)), n))
     kept = {n for n, owned in model.sized.assignment.items() if owned} if model.sized else set[str]()
-    spare = [n for n in free if n not in kept]
+    spare = [n for n in free if kept.isdisjoint(model.list_consumers([n]))]
     return list(dict.fromkeys((*spare[: MAX_DRAIN_CANDIDATES // 2], *free)))[:MAX_DRAIN_CANDIDATES]
 
 

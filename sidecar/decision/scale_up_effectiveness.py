@@ -90,7 +90,6 @@ def _suspend_if_useless(
     readers = format_count(evaluation.joined_replicas, "consumer reads", "consumers read")
     reason = (
         f"{readers} no more than {evaluation.replicas} "
-        f"({format_rate(after)}, {format_rate(before)} before): scale-up suspended, check "
-        "the sink, the network and the consumers' logs"
+        f"({format_rate(after)}, {format_rate(before)} before): scale-up suspended"
     )
     return ScaleUpSuspension(now + model.policy.scale_up_evaluation_retry, reason)

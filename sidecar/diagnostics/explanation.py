@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from trimtab.common.shared_defaults import QueueKind
-from trimtab.common.units import format_bytes, format_count, format_rate
+from trimtab.common.units import format_age, format_bytes, format_count, format_rate
 from trimtab.sidecar.decision.decision import ScalingAction
-from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
+from trimtab.sidecar.diagnostics.group_status import is_fresh
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
@@ -199,8 +199,6 @@ def _describe_load(last: DecisionRecord) -> Iterable[str]:
         yield f"The fullest consumer needs {n.max_fill:.0%} of its capacity."
     if n.recommended_replicas is not None and n.recommended_replicas > max(1, least):
         yield f"The load needs {n.recommended_replicas}: partitions cannot be split to fill every consumer."
-    if n.unknown_partitions:
-        yield f"The write rate of {n.unknown_partitions} of {_count_partitions(n.partitions)} is unknown."
 
 
 def _describe_weights(last: DecisionRecord) -> Iterable[str]:

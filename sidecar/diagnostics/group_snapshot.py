@@ -63,9 +63,9 @@ class LiveGroupReader:
             more = measured.errors
         group = distinguish_members(group)
         known = self._list_known_consumers(now)
-        draining = () if plan is None else plan.draining  # they leave on purpose
         self._last_seen |= {member.instance: now for member in group.members}
-        self._last_seen = {name: at for name, at in self._last_seen.items() if name not in draining}
+        if plan is not None:  # those leave on purpose
+            self._last_seen = {name: at for name, at in self._last_seen.items() if not plan.drains(name)}
         return LiveGroupSnapshot(
             time=now,
             group=group,

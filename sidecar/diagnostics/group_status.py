@@ -16,6 +16,9 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.replica_names import get_replica
+from trimtab.common.units import format_age
+from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.leadership.group_ownership import compute_silence_timeout
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
@@ -101,6 +104,7 @@ class GroupStatus:
     queue_summary: str | None = None
     plan_outcome: PlanOutcome | None = None  # as of the last decision of an active sidecar
     carrier: CarrierStatus | None = None  # likewise; None: the members carry plans out themselves
+    conditions: tuple[Condition, ...] = ()  # likewise
     unreachable_since: float | None = None  # start of a broker outage, seconds since the epoch
 
     @property
@@ -134,16 +138,6 @@ class GroupStatus:
 def is_fresh(record: DecisionRecord, now: float) -> bool:
     """Return whether the author of this decision counts as active."""
     return not record.is_final and now - record.until <= compute_silence_timeout(record.interval)
-
-
-def format_age(seconds: float) -> str:
-    """Format seconds as "25 s", "3 min", "2.5 h" or "4 days"; negative values count as 0."""
-    seconds = max(0.0, seconds)
-    if seconds < 100:  # noqa: PLR2004 - these are the bounds of the words
-        return f"{seconds:.0f} s"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 2 * 86400 else f"{seconds / 86400:.0f} days"
 
 
 def keep_last_status(previous: GroupStatus | None, new: GroupStatus) -> GroupStatus:
@@ -185,16 +179,18 @@ def build_group_status(snapshot: LiveGroupSnapshot) -> GroupStatus:
         queue_summary=None if current is None else current.metrics.queue_summary,
         plan_outcome=None if current is None else current.outcome,
         carrier=None if current is None else current.carrier,
+        conditions=() if current is None else current.conditions,
     )
 
 
 def _list_consumers(snapshot: LiveGroupSnapshot, current: DecisionRecord | None) -> Iterable[ConsumerStatus]:
-    draining = frozenset[str]() if snapshot.plan is None else frozenset(snapshot.plan.draining)
+    plan = snapshot.plan
     owned: dict[str, frozenset[TopicPartition]] = {}
     for member in snapshot.group.members:
         name = member.instance or member.id
         owned[name] = owned.get(name, frozenset()) | member.owned_partitions
-    for name in sorted(owned.keys() | (_list_expected(snapshot, current) - draining)):
+    expected = {n for n in _list_expected(snapshot, current) if plan is None or not plan.drains(n)}
+    for name in sorted(owned.keys() | expected):
         capacity = _get_capacity(snapshot, name)
         if name not in owned:
             yield ConsumerStatus(name, ConsumerState.DEAD, _sum_load((), snapshot), capacity, None)
@@ -203,7 +199,7 @@ def _list_consumers(snapshot: LiveGroupSnapshot, current: DecisionRecord | None)
             load = _sum_load(snapshot.write_rates, snapshot).divide_by(len(owned))
         else:
             load = _sum_load(owned[name], snapshot)
-        state = ConsumerState.DRAINING if name in draining else ConsumerState.RUNNING
+        state = ConsumerState.DRAINING if plan is not None and plan.drains(name) else ConsumerState.RUNNING
         fill = None if capacity is None or load.required_rate is None else load.required_rate / capacity
         yield ConsumerStatus(name, state, load, capacity, fill)
 
@@ -215,7 +211,8 @@ def _list_expected(snapshot: LiveGroupSnapshot, current: DecisionRecord | None) 
     if current is not None:
         recent = snapshot.decisions[-RECENT_DECISION_COUNT:]
         removed = {name for r in recent for name in (*r.draining, *r.replicas_to_stop)}
-        expected |= current.partitions_by_instance.keys() - removed
+        owners = current.partitions_by_instance
+        expected |= {name for name in owners if removed.isdisjoint((name, get_replica(name)))}
     return expected
 
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from trimtab.assignor.model import ConsumerGroup, Load, PlacementPlan, PlacementPolicy, TopicPartition
+from trimtab.assignor.model import PlacementPlan, TopicPartition
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
@@ -177,14 +177,6 @@ def _compute_cross_rack(
     return compute_cross_rack_traffic(members, baseline.write_rates, baseline.replica_racks)
 
 
-def build_sizing_input(
-    baseline: GroupBaseline, policy: AutoscalingPolicy
-) -> tuple[ConsumerGroup, Load, PlacementPolicy]:
-    """Return the arguments of `size_group` for the measured group."""
-    model = model_baseline(baseline, policy)
-    return model.build_group(), model.build_load(), policy.placement
-
-
 def describe_oversized_partitions(baseline: GroupBaseline, policy: AutoscalingPolicy) -> tuple[str, ...]:
     """Describe the partitions that exceed a consumer's usable capacity."""
     warning = model_baseline(baseline, policy).describe_oversized_partitions()
@@ -220,4 +212,5 @@ def model_baseline(baseline: GroupBaseline, policy: AutoscalingPolicy) -> GroupM
     )
     plan = baseline.plan or GroupPlan("", 0, 0.0, len(replicas), "", 0.0)
     # a hypothetical placement ignores a drain in progress
+    policy = replace(policy, consumers_per_replica=1)
     return build_group_model(observation, policy, replace(plan, draining=()))

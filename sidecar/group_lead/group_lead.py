@@ -59,7 +59,13 @@ class GroupLead:
         self._status = CarrierStatus(is_steering=False, text="joining the group")
         policy = replace(settings.autoscaling_policy.placement, consolidate=False)  # without a plan
         self._requests = GroupRequests(settings, clock, self._thread.ending)
-        self._member = LeadMember(self._requests, policy, clock, take_lead=settings.take_lead)
+        self._member = LeadMember(
+            self._requests,
+            policy,
+            clock,
+            take_lead=settings.take_lead,
+            consumers_per_replica=settings.consumers_per_replica,
+        )
 
     def carry_out(
         self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]

@@ -16,7 +16,7 @@
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
@@ -47,7 +47,7 @@ from trimtab.sidecar.group_lead.lead_round import (
     recall_owners,
 )
 from trimtab.sidecar.group_lead.succession import can_advance, list_members_ahead
-from trimtab.sidecar.measurement.member_names import name_members
+from trimtab.sidecar.measurement.member_names import MemberIdentity, name_members
 from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
 
 log = logging.getLogger("trimtab.sidecar")
@@ -73,13 +73,20 @@ class LeadMember:
     """Member of one group; for one thread. Its methods raise KafkaError and GroupRequestAbortedError."""
 
     def __init__(
-        self, requests: GroupRequests, policy: PlacementPolicy, clock: Clock, *, take_lead: bool
+        self,
+        requests: GroupRequests,
+        policy: PlacementPolicy,
+        clock: Clock,
+        *,
+        take_lead: bool,
+        consumers_per_replica: int = 1,
     ) -> None:
         self.joined: GroupGeneration | None = None  # None: not in the group, or not known to be
         self._requests = requests
         self._policy = policy
         self._clock = clock
         self._takes_lead = take_lead
+        self._consumers_per_replica = consumers_per_replica
         self._member_id = ""
         self._rejoins = False
         self._memory = LeadMemory()
@@ -143,9 +150,12 @@ class LeadMember:
     def _build_group(self, joined: GroupGeneration, task: LeadTask) -> JoinedGroup:
         raw = joined.subscriptions or {}
         subscriptions = read_subscriptions({m: raw[m] for m in raw.keys() - {joined.member_id}})
-        names = name_members(self._requests.describe_members(), task.replicas_by_address)
+        names = self._name_members(self._requests.describe_members(), task)
         self._topics = self._requests.fetch_topics(subscribed_topics(subscriptions))
         return JoinedGroup(joined.generation, subscriptions, names, self._topics)
+
+    def _name_members(self, members: Iterable[MemberIdentity], task: LeadTask) -> dict[str, str]:
+        return name_members(members, task.replicas_by_address, self._consumers_per_replica)
 
     def _decide(self, group: JoinedGroup, task: LeadTask) -> LedRound:
         overdue = self._plan_follower.is_overdue(task.plan)
@@ -202,7 +212,7 @@ class LeadMember:
 
     def _follow(self, joined: GroupGeneration, task: LeadTask) -> None:
         members = {m.id: m for m in self._requests.describe_members()}
-        self._recall_assignments(joined.generation, name_members(members.values(), task.replicas_by_address))
+        self._recall_assignments(joined.generation, self._name_members(members.values(), task))
         if joined.leader_id.startswith(f"{LEAD_CLIENT_ID}-"):
             # the place of this member leads, by its former id: before KIP-814 that is all it is told
             self._rejoins = True

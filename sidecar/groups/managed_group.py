@@ -12,7 +12,7 @@ from threading import Condition, Thread
 from typing import Final
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.bootstrap import build_certifier, build_plan_carrier
+from trimtab.sidecar.bootstrap import build_plan_carrier
 from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.groups.round_readings import RoundReadings
 from trimtab.sidecar.groups.shared_brokers import GroupBrokersView, GroupSamplerView, SharedBrokers
@@ -178,7 +178,6 @@ class ManagedGroup:
             self._topics,
             connected.target,
             (self._report, LogReporter(settings.group), *connected.reporters, *recorders, *spans, *reporters),
-            build_certifier(settings, parts.clock, stack),
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, parts.clock, connected, stack),

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.units import format_first
 
 MAX_REASON: Final = 500  # characters: other clients write their own metadata
 
@@ -26,12 +27,10 @@ def describe_halts(halts: Mapping[TopicPartition, str]) -> list[str]:
     by_reason: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     for partition, reason in sorted(halts.items()):
         by_reason[reason].append(partition)
-    return [f"{_name(partitions)} not read: {reason}" for reason, partitions in by_reason.items()]
-
-
-def _name(partitions: list[TopicPartition]) -> str:
-    more = len(partitions) - 1
-    return f"{partitions[0]} (and {more} more) are" if more else f"{partitions[0]} is"
+    return [
+        f"{format_first(partitions)} {'are' if partitions[1:] else 'is'} not read: {reason}"
+        for reason, partitions in by_reason.items()
+    ]
 
 
 def _parse_halt(metadata: str) -> str:

@@ -12,14 +12,15 @@ def estimate_catch_up(
     members: Iterable[ObservedMember],
     loads: Mapping[TopicPartition, PartitionLoad],
     capacity: float,
+    consumption_rates: Mapping[TopicPartition, float],
     grace: float = 0.0,
 ) -> dict[TopicPartition, float | None]:
-    """Return the seconds until each owned partition's backlog is read; None: not at this write rate.
+    """Return the seconds until each owned partition's backlog is read; None: not at this rate.
 
     With a `grace`, until the part is read that waits longer than these seconds. `capacity` is a
     consumer's in bytes/s, unless it states its own. A consumer shares what new records leave of it
-    equally among its partitions with backlog. Partitions without backlog, or with an unknown load,
-    are left out.
+    equally among its partitions with backlog. Where it is measured that a partition is read more slowly, in
+    bytes/s, that rate counts. Partitions without backlog, or with an unknown load, are left out.
     """
     catch_up = CatchUpPolicy(catch_up_time=0.0, backlog_grace=grace)
     times: dict[TopicPartition, float | None] = {}
@@ -28,7 +29,14 @@ def estimate_catch_up(
         spare = (member.capacity or capacity) - sum(load.bytes_per_s or 0.0 for load in known.values())
         overdue = {p: compute_overdue_bytes(load, catch_up) for p, load in known.items()}
         times |= share_spare_rate({p: size for p, size in overdue.items() if size}, spare)
+        for p in known.keys() & times.keys() & consumption_rates.keys():
+            gain = consumption_rates[p] - (known[p].bytes_per_s or 0.0)
+            times[p] = _take_slower(times[p], (overdue[p] or 0.0) / gain if gain > 0 else None)
     return times
+
+
+def _take_slower(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None else max(first, second)
 
 
 def share_spare_rate(

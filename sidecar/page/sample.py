@@ -112,6 +112,7 @@ def build_decision_fields(record: DecisionRecord) -> dict[str, Any]:
         "reasons": record.reasons,
         "failure": record.failure,
         "epoch": record.epoch,
+        "replicas": record.replicas,
         "capacity": record.capacity,
         "headroom": record.headroom,
         "metrics": {name: value for name, value in asdict(record.metrics).items() if is_known(value)},
@@ -120,7 +121,7 @@ def build_decision_fields(record: DecisionRecord) -> dict[str, Any]:
         "moves": [asdict(move) for move in record.expected_moves],
         "moved": record.observed_move_count,
         "moved_rate": record.observed_move_bytes_per_s,
-        "errors": record.errors,
+        "conditions": [asdict(one) for one in record.conditions],
         "author": None if record.author is None else str(record.author),
         "advice": record.is_advice,
         "outcome": outcome,
@@ -130,11 +131,9 @@ def build_decision_fields(record: DecisionRecord) -> dict[str, Any]:
 
 def build_iteration_fields(report: IterationReport, capacity: float, grace: float) -> dict[str, Any]:
     """Return what the page shows of an iteration besides its decision; `grace` is the backlog's, in s."""
-    times = estimate_catch_up(report.members, report.write_rates, capacity)
-    late = estimate_catch_up(report.members, report.write_rates, capacity, grace)
+    given = (report.members, report.write_rates, capacity, report.consumption_rates)
+    times, late = estimate_catch_up(*given), estimate_catch_up(*given, grace)
     slowest = sorted(times.items(), key=lambda one: (one[1] is not None, -(one[1] or 0.0), one[0]))
-    timed = report.certificate
-    certificate = None if timed is None else {"t": timed.time, **timed.certificate.to_json_dict()}
     owned = {p for member in report.members for p in member.owned_partitions}
     return {
         "leader": report.is_leader,
@@ -143,8 +142,6 @@ def build_iteration_fields(report: IterationReport, capacity: float, grace: floa
         "handovers": [[*partition, seconds] for partition, seconds in report.handovers.items()],
         "unowned": sum(partition not in owned for partition in report.write_rates),
         "topics": build_topic_rows(report, times),
-        "suspended": report.scale_up_suspended,
-        "certificate": certificate,
         "behind": len(times),
         "late": len(late),
         "late_until": None if None in late.values() else max((s or 0.0 for s in late.values()), default=0.0),

@@ -231,7 +231,8 @@ class PilotSession:
         described = describe_consumer_group(admin, self._settings.group)
         if described is None:
             return None
-        group, plan = parse_group(described, task.replicas_by_address), task.plan
+        per_replica = self._settings.consumers_per_replica
+        group, plan = parse_group(described, task.replicas_by_address, per_replica), task.plan
         topics = {topic for member in group.members for topic in member.topics or ()}
         topics |= set(() if plan.target is None else plan.target.partitions)
         found = [t for t in admin.describe_topics(sorted(topics)) if not t["error_code"]] if topics else []

@@ -1,1 +1,1 @@
-"""What the sidecar reports: decision log, metrics, web server, certificates."""
+"""What the sidecar reports: decision log, metrics, web server."""

@@ -11,7 +11,6 @@
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from typing import Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.number_ranges import Count, Figure, Fraction, PositiveFigure, Timestamp
 from trimtab.common.control_topics.versioned_json import decode_control_value, encode_control_value
+from trimtab.sidecar.decision.condition import Condition, mask_figures
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingAction, join_reasons
 from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
@@ -30,8 +30,6 @@ from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 RECORD_SLOTS: Final = 128  # keys of a group: the compacted topic stays bounded
-FIGURE_PATTERN: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
-MAX_RECORDED_ERRORS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +85,7 @@ class DecisionRecord:
     observed_move_count: int = 0
     observed_move_bytes_per_s: float = 0.0
     partitions_by_instance: Mapping[str, int] = field(default_factory=dict[str, int])
-    errors: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()  # as of `until`
     author: SidecarIdentity | None = None
     is_final: bool = False
     failure: str = ""
@@ -170,7 +168,7 @@ def build_decision_record(
         observed_move_count=len(observed),
         observed_move_bytes_per_s=report.moved_load,
         partitions_by_instance={m.instance or m.id: len(m.owned_partitions) for m in report.members},
-        errors=report.errors[:MAX_RECORDED_ERRORS],
+        conditions=report.conditions,
         author=author,
         failure=decision.failure,
         revision=0 if plan is None or plan.target is None else plan.target.revision,
@@ -209,10 +207,11 @@ def _get_load(report: IterationReport, partition: TopicPartition) -> float | Non
 
 def _get_comparison_key(record: DecisionRecord) -> tuple[object, ...]:
     # figures change with every measurement; without them idle days are one record, not a full ring
-    texts = tuple(FIGURE_PATTERN.sub("#", reason) for reason in (*record.reasons, record.failure))
+    texts = tuple(mask_figures(reason) for reason in (*record.reasons, record.failure))
     metrics = record.metrics
     return (
         (record.action, record.replicas, record.draining, record.replicas_to_start, record.replicas_to_stop),
         (metrics.planned_replicas, metrics.desired_replicas, record.capacity, record.headroom),
         (texts, record.author, record.record_cost),
+        frozenset((one.type, one.reason, one.status) for one in record.conditions),
     )

@@ -1,4 +1,4 @@
-"""What the sidecar's web server tells of one group: last decisions, certificate, history, readiness."""
+"""What the sidecar's web server tells of one group: last decisions, history, readiness."""
 
 import json
 from collections import deque
@@ -37,12 +37,6 @@ class GroupEndpoints:
         """Return the last decisions, the newest last."""
         return http_server.build_json_text_response(f"[{', '.join(self._decisions)}]".encode())
 
-    def respond_certificate(self) -> HttpResponse:
-        """Return the newest certificate; null before the first, and without the setting `certify`."""
-        timed = None if self.last_report is None else self.last_report.certificate
-        body = None if timed is None else {**asdict(timed), "certificate": timed.certificate.to_json_dict()}
-        return http_server.build_json_response(body)
-
     def respond_history(self) -> HttpResponse:
         """Return the history."""
         return http_server.build_json_text_response(self.history.encode_snapshot())
@@ -76,4 +70,5 @@ def _build_decision_body(report: IterationReport) -> dict[str, Any]:
     outcome = None if report.plan_outcome is None else asdict(report.plan_outcome)
     body = {"time": report.time, "epoch": report.epoch, **asdict(decision)}
     carrier = None if report.carrier is None else asdict(report.carrier)
+    body["conditions"] = [asdict(one) for one in report.conditions]
     return {**body, "line": decision.format_line(), "plan_outcome": outcome, "carrier": carrier}

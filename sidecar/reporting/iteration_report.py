@@ -3,11 +3,13 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_age
+from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.handover_time import PartitionMove
@@ -17,9 +19,6 @@ from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.measurement.record_sizes import SizeStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
-
-if TYPE_CHECKING:  # it needs an extra
-    from trimtab.sidecar.reporting.optimality_certifier import TimedCertificate
 
 log = logging.getLogger("trimtab.sidecar")
 
@@ -41,9 +40,9 @@ class IterationReport:
     capacity: float | None = None  # of one consumer by the plan, bytes/s
     errors: tuple[str, ...] = ()
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
-    scale_up_suspended: bool = False
+    conditions: tuple[Condition, ...] = ()
+    consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     is_leader: bool = True
-    certificate: "TimedCertificate | None" = None  # of an earlier iteration: it is computed in a thread
     plan_outcome: PlanOutcome | None = None  # None without a target, and until the group was stable
     carrier: CarrierStatus | None = None  # None: the group's members carry plans out themselves
     plan: GroupPlan | None = None  # in force after the decision; None in standby, and before the first
@@ -75,27 +74,23 @@ class Reporter(Protocol):
 
 
 class LogReporter:
-    """Logs one line per decision, new error, plan that is carried out, and change of its carrier.
+    """Logs one line per decision, plan that is carried out, and change of its carrier.
 
-    A standby decides nothing: it logs a line when its reason changes.
+    A condition has a line when it begins, changes and ends. A standby decides nothing: it logs a line when
+    its reason changes.
     """
 
     def __init__(self, group: str = "") -> None:
         """Begin each line with the group, if there is one."""
         self._prefix = f"{group}: " if group else ""
-        self._last_errors: tuple[str, ...] = ()
+        self._conditions: dict[str, Condition] = {}
         self._last_outcome: tuple[int, str] | None = None
         self._last_carrier_text = ""
-        self._was_steering = False
         self._last_standby_reason = ""
 
     def __call__(self, report: IterationReport) -> None:
         """Log the iteration."""
-        errors = (*report.errors, *(() if report.carrier is None else report.carrier.errors))
-        for text in errors:  # an outage lasts for many iterations
-            if text not in self._last_errors:
-                log.warning("%s%s", self._prefix, text)
-        self._last_errors = errors
+        self._log_conditions(report)
         self._log_carrier(report.carrier)
         self._log_outcome(report.plan_outcome)
         if report.is_leader:
@@ -104,12 +99,20 @@ class LogReporter:
             log.info("%s%s", self._prefix, report.decision.reason_text)
         self._last_standby_reason = "" if report.is_leader else report.decision.reason_text
 
+    def _log_conditions(self, report: IterationReport) -> None:
+        now = {one.type: one for one in report.conditions}
+        for kind, one in now.items():
+            before = self._conditions.get(kind)
+            if before is None or before.key != one.key:
+                log.warning("%scondition %s", self._prefix, one.format_line())
+        for kind in self._conditions.keys() - now.keys():
+            lasted = format_age(report.time - self._conditions[kind].since)
+            log.info("%scondition %s has ended after %s", self._prefix, kind, lasted)
+        self._conditions = now
+
     def _log_carrier(self, carrier: CarrierStatus | None) -> None:
         if carrier is not None and carrier.text != self._last_carrier_text:
-            is_lost = self._was_steering or carrier.text.startswith("unsteered")
-            level = logging.WARNING if is_lost and not carrier.is_steering else logging.INFO
-            log.log(level, "%s%s", self._prefix, carrier.text)
-            self._was_steering = carrier.is_steering
+            log.info("%s%s", self._prefix, carrier.text)
             self._last_carrier_text = carrier.text
 
     def _log_outcome(self, outcome: PlanOutcome | None) -> None:

@@ -92,12 +92,6 @@ RECORD_COST_GAUGES: Final[GaugeRows] = (  # of RecordCostStatus
     ),
     ("is_used", "trimtab_learned_record_cost_used", "1 while loads count the learned cost, 0 while not"),
 )
-CERTIFICATE_GAUGES: Final[GaugeRows] = (
-    ("gap", "trimtab_optimality_gap_ratio", "Upper bound of cost / optimum - 1"),
-    ("value", "trimtab_decision_cost", "Cost of the decision: consumers + moves-cost x R"),
-    ("lower_bound", "trimtab_optimum_lower_bound", "Lower bound of the cost of any decision"),
-    ("elapsed_seconds", "trimtab_certificate_seconds", "Duration of the newest certificate's computation"),
-)
 PARTITION_GAUGES: Final[GaugeRows] = (  # of PartitionLoad
     ("bytes_per_s", "trimtab_write_rate_bytes_per_second", "Write rate"),
     ("records_per_s", "trimtab_write_rate_records_per_second", "Write rate in records"),
@@ -195,10 +189,8 @@ class SidecarMetrics(Collector):
             yield _build_gauge(group, name, text, getattr(report.forecast, attribute))
         for attribute, name, text in RECORD_COST_GAUGES if report.record_cost is not None else ():
             yield _build_gauge(group, name, text, getattr(report.record_cost, attribute))
-        yield from _collect_certificate(group, report)
         yield _build_gauge(group, "trimtab_plan_epoch", "Epoch of the plan", report.epoch)
-        suspended = "1 while scale-up is suspended because the last one did not raise throughput"
-        yield _build_gauge(group, "trimtab_scale_up_suspended", suspended, report.scale_up_suspended)
+        yield _build_conditions(group, report)
         learned = GaugeMetricFamily(
             "trimtab_learned_capacity_bytes_per_second",
             "Rate that a consumer with backlog sustained",
@@ -207,9 +199,6 @@ class SidecarMetrics(Collector):
         for instance, rate in report.learned_capacities.items():
             learned.add_metric([group, instance], rate)
         yield learned
-        steered = "1 if the plans are carried out in a group of any client, 0 if not"
-        if report.carrier is not None:
-            yield _build_gauge(group, "trimtab_group_steered", steered, report.carrier.is_steering)
         yield from _collect_partitions(group, report)
 
     def _collect_plan(self, group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
@@ -224,13 +213,12 @@ class SidecarMetrics(Collector):
         yield _build_gauge(group, "trimtab_partitions_off_plan", text, off_plan)
 
 
-def _collect_certificate(group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:
-    timed = report.certificate
-    if timed is None:
-        return
-    figures = {**timed.certificate.to_json_dict(), "elapsed_seconds": timed.elapsed_seconds}
-    for figure, name, text in CERTIFICATE_GAUGES:
-        yield _build_gauge(group, name, text, figures[figure])
+def _build_conditions(group: str, report: IterationReport) -> GaugeMetricFamily:
+    text = "1 while a condition holds; trimtab doctor tells what it is and what to do"
+    family = GaugeMetricFamily("trimtab_condition", text, labels=["group", "type", "severity"])
+    for one in report.conditions:
+        family.add_metric([group, one.type, one.severity], 1)
+    return family
 
 
 def _collect_partitions(group: str, report: IterationReport) -> Iterator[GaugeMetricFamily]:

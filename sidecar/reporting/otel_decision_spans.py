@@ -65,8 +65,8 @@ def list_events(report: IterationReport) -> Iterator[tuple[str, Mapping[str, Any
         yield "partition moved", {**_describe(move.partition), "from": move.source, "to": move.target}
     for partition, seconds in list(report.handovers.items())[:MAX_LISTED_MOVES]:
         yield "partition handed over", {**_describe(partition), "seconds": seconds}
-    for error in report.errors:
-        yield "error", {"error.message": error}
+    for one in report.conditions:
+        yield "condition", {"type": one.type, "reason": one.reason, "message": one.message}
 
 
 def _list_actions(decision: ScalingDecision) -> Iterator[tuple[str, Mapping[str, Any]]]:

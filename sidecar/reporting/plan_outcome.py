@@ -9,7 +9,7 @@
    loads of then: those of a plan that is carried out are the planned ones.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -30,6 +30,7 @@ from trimtab.common.control_topics.number_ranges import Count, Figure
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.replica_names import get_replica
 from trimtab.common.units import format_count, format_name_list
 from trimtab.sidecar.measurement.observation import GroupState, Observation
 
@@ -93,6 +94,7 @@ class DecisionBasis:
 class PlanTracker:
     """Follows the plan in force from one observation to the next."""
 
+    consumers_per_replica: int = 1
     outcome: PlanOutcome | None = None
     last: Observation | None = None
     last_owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
@@ -110,8 +112,8 @@ class PlanTracker:
         # a comparison of 100,000 partitions takes a while
         is_old = last is not None and outcome is not None and outcome.is_settled and _is_unchanged(last, seen)
         if not is_old and seen.group.state is GroupState.STABLE:
-            outcome = _update_outcome(outcome, basis, seen)
-        return PlanTracker(outcome, seen, last_owners, basis)
+            outcome = _update_outcome(outcome, basis, seen, self.consumers_per_replica)
+        return replace(self, outcome=outcome, last=seen, last_owners=last_owners, basis=basis)
 
 
 def _get_key(plan: GroupPlan | None) -> tuple[int, int] | None:
@@ -135,6 +137,7 @@ class _Comparison:
     group: IndexedGroup
     match: TargetMatch
     running: frozenset[str]  # replicas, joined or not
+    consumers_per_replica: int
     last_by_place: Mapping[str, str]  # gone consumers that had taken places: {"+1": "worker-3"}
 
     @property
@@ -154,10 +157,15 @@ class _Comparison:
         """Consumers that have yet to join: running replicas, and a place for each further planned one."""
         absent = np.flatnonzero(self.match.member == UNASSIGNED).tolist()
         starting = self.running.difference(self.plan.draining)
-        named = [c for c in absent if c < len(self.target.consumers) and self.target.consumers[c] in starting]
+        named = [c for c in absent if c < len(self.target.consumers) and self._is_of(c, starting)]
         places = [c for c in absent if c >= len(self.target.consumers)]
         staying = sum(not member.draining for member in self.group.members)
-        return frozenset((*named, *places[: max(0, self.plan.replicas - staying - len(named))]))
+        planned = self.plan.replicas * self.consumers_per_replica
+        return frozenset((*named, *places[: max(0, planned - staying - len(named))]))
+
+    def _is_of(self, consumer: int, replicas: Collection[str]) -> bool:
+        name = self.display_consumer(consumer)
+        return name in replicas or get_replica(name) in replicas
 
     def explain_elsewhere(self, consumer: int, topic: str) -> str:
         """Return why a consumer does not have its partitions of a topic; empty if it may have them."""
@@ -166,10 +174,10 @@ class _Comparison:
             reads = topic in self.group.members[member].topics
             return "" if reads else f"{self.display_consumer(consumer)} does not subscribe to {topic}"
         name = self.display_consumer(consumer)
-        if name in self.plan.draining:
+        if self.plan.drains(name):
             return f"{name} drains"
         had_joined = name != self.names[consumer] or consumer < len(self.target.consumers)
-        is_awaited = name in self.running if had_joined else consumer in self.awaited
+        is_awaited = self._is_of(consumer, self.running) if had_joined else consumer in self.awaited
         if is_awaited:
             return f"{name} has yet to join"
         # a place: its replica was stopped before it joined
@@ -184,7 +192,11 @@ class _Comparison:
 
 
 def _compare_target(
-    seen: Observation, plan: GroupPlan, target: PlanTarget, last_by_place: Mapping[str, str]
+    seen: Observation,
+    plan: GroupPlan,
+    target: PlanTarget,
+    last_by_place: Mapping[str, str],
+    consumers_per_replica: int,
 ) -> _Comparison:
     topics = frozenset(p.topic for p in seen.write_rates)
     observed = seen.group.members
@@ -195,25 +207,25 @@ def _compare_target(
             topics=topics if m.topics is None else m.topics,
             capacity=plan.capacities.get(name) if m.capacity is None else m.capacity,
             instance=name,
-            draining=name in plan.draining,
+            draining=plan.drains(name),
         )
         for name, m in zip(names, observed, strict=True)
     )
     owners = {p: m.id for m in observed for p in m.owned_partitions}
     group = index_group(ConsumerGroup(members, tuple(seen.write_rates), owners))
     match = match_consumers(target, group)
-    return _Comparison(plan, target, group, match, _list_running(seen), last_by_place)
+    return _Comparison(plan, target, group, match, _list_running(seen), consumers_per_replica, last_by_place)
 
 
 def _update_outcome(
-    previous: PlanOutcome | None, basis: DecisionBasis | None, seen: Observation
+    previous: PlanOutcome | None, basis: DecisionBasis | None, seen: Observation, consumers_per_replica: int
 ) -> PlanOutcome | None:
     if seen.plan is None or seen.plan.target is None:
         return None
     present = {member.instance for member in seen.group.members}
     before = {} if previous is None else previous.consumer_by_place
     last_by_place = {place: name for place, name in before.items() if name not in present}
-    compared = _compare_target(seen, seen.plan, seen.plan.target, last_by_place)
+    compared = _compare_target(seen, seen.plan, seen.plan.target, last_by_place, consumers_per_replica)
     new = _compute_outcome(basis, seen, compared)
     if previous is None or not previous.is_settled:
         return new

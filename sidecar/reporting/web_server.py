@@ -1,11 +1,12 @@
 """The sidecar's HTTP endpoints: its page, /healthz, /readyz, /metrics (Prometheus), and JSON.
 
-JSON: /groups, and of one group /decisions, /certificate, /history, /what-if, /doctor, and /events
+JSON: /groups, and of one group /decisions, /history, /what-if, /doctor, and /events
 (server-sent); with several groups `?group=NAME` tells which. With a token all but /healthz, /readyz and the
 page's static files require it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -60,7 +61,6 @@ class SidecarWebServer:
             frozenset(static_files),
             {
                 "/decisions": lambda query: self._respond(query, GroupEndpoints.respond_decisions),
-                "/certificate": lambda query: self._respond(query, GroupEndpoints.respond_certificate),
                 "/history": lambda query: self._respond(query, GroupEndpoints.respond_history),
                 "/what-if": lambda query: self._respond(query, lambda one: one.respond_what_if(query)),
                 "/doctor": lambda query: self._respond(query, lambda one: one.respond_doctor(query)),
@@ -200,5 +200,5 @@ def _describe_group(group: str, report: IterationReport | None) -> dict[str, Any
         "required_bytes_per_s": metrics.required_rate,
         "overdue_bytes": metrics.overdue_backlog_bytes,
         "reasons": report.decision.reason_text,
-        "errors": list(report.errors),
+        "conditions": [asdict(one) for one in report.conditions],
     }

@@ -32,7 +32,6 @@ def cross_check_options(
     yield options.interval <= 0, "interval must be above 0"
     yield options.catch_up_time <= 0, "catch-up-time must be above 0"
     yield options.timeout <= 0, "timeout must be above 0"
-    yield options.certify_timeout <= 0, "certify-timeout must be above 0"
     # a rate is the difference of two readings
     short = f"window={options.window:g} s is less than twice interval={options.interval:g} s; make it longer"
     yield options.window < 2 * options.interval, short
@@ -98,8 +97,8 @@ def _check_queue(options: SidecarOptions) -> CheckResults:
     unread = f"queue-markers is given, but queue={options.queue or 'none'}: only kmq has markers"
     yield options.queue_markers is not None and options.queue is not QueueKind.KMQ, unread
     # the broker of a share group distributes the records itself
-    unplaced = options.queue is QueueKind.SHARE and (options.certify or options.learn_capacity)
-    yield unplaced, "certify and learn-capacity are about a placement, and queue=share has none"
+    unplaced = options.queue is QueueKind.SHARE and options.learn_capacity
+    yield unplaced, "learn-capacity is about a placement, and queue=share has none"
 
 
 def _check_lead(options: SidecarOptions, given: Collection[str]) -> CheckResults:
@@ -116,6 +115,8 @@ def _check_lead(options: SidecarOptions, given: Collection[str]) -> CheckResults
 def _check_limits(options: SidecarOptions) -> CheckResults:
     yield options.min < 0, f"min={options.min} must be at least 0"
     yield options.max < 1, f"max={options.max} must be at least 1"
+    few = f"consumers-per-replica={options.consumers_per_replica} must be at least 1"
+    yield options.consumers_per_replica < 1, few
     yield (
         options.min > options.max,
         f"min={options.min} is above max={options.max}; lower one or raise the other",

@@ -121,6 +121,11 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
 
     min: int = setting("Fewest replicas; 0 scales to zero while there is nothing to read.", default=1)
     max: int = setting("Most replicas.", default=10)
+    consumers_per_replica: int = setting(
+        "Consumers that each replica runs, such as threads of a pod; see "
+        "[several consumers in a pod](kubernetes.md#several-consumers-in-a-pod).",
+        default=1,
+    )
     scale_up_policies: ScalingRulesOption = setting(
         "Most replicas to add per iteration, or [policies](#policy).",
         default=build_pod_rules(4),
@@ -183,9 +188,6 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     backlog_grace: Duration = setting("Backlog younger than this is not overdue.", default=15.0)
     drain_retry: Duration = setting("Time after which a drain is requested again.", default=60.0)
     startup_timeout: Duration = setting("Longest start of a replica.", default=120.0)
-
-    certify: bool = setting("Bound each decision's distance to the [optimum](optimality.md).", default=False)
-    certify_timeout: Duration = setting("Longest computation of a bound, in a separate thread.", default=10.0)
 
     target: Literal["none", "process", "kubernetes", "keda"] = setting(
         "Replica target: none publishes plans only, process runs local workers, kubernetes scales "

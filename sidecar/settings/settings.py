@@ -95,6 +95,7 @@ class SidecarSettings(SidecarOptions):
         )
         learned = CapacityBounds(self.learned_capacity_min, self.learned_capacity_max)
         tolerance = self.tolerance
+        advisory = self.dry_run or self.target == "none"
         return AutoscalingPolicy(
             placement=placement,
             min_replicas=self.min,
@@ -118,7 +119,9 @@ class SidecarSettings(SidecarOptions):
             startup_timeout=self.startup_timeout,
             catch_up=self.catch_up,
             freshness_slo=self.freshness_slo,
-            advisory=self.dry_run or self.target == "none",
+            advisory=advisory,
+            # without a target each member counts as a replica
+            consumers_per_replica=1 if advisory else self.consumers_per_replica,
         )
 
     @property

@@ -14,7 +14,6 @@ Under a lag-threshold autoscaler (`keda`) its own model decides; its consumers s
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -54,45 +53,20 @@ from trimtab.sidecar.simulation.live_settings import SIMULATED_GROUP, LiveSettin
 EPOCH_S: Final = 1.8e9  # wall clock at second 0
 
 
-@dataclass(frozen=True, slots=True)
-class LiveContender:
-    """A contender whose consumers the sidecar, or KEDA, starts and stops."""
-
-    contender: Contender
-    live: LiveSettings
-
-    @property
-    def name(self) -> str:
-        """Name in the results."""
-        return self.contender.name
-
-    @property
-    def packs_by_capacity(self) -> bool:
-        """Whether its heuristic decides the number of consumers by capacity."""
-        return self.contender.packs_by_capacity
-
-    @property
-    def eager(self) -> bool:
-        """Whether all partitions pause whenever one moves."""
-        return self.contender.eager
-
-    def iter_decisions(
-        self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
-    ) -> Iterator[SimulatedDecision]:
-        """Yield what is done at every tick. Raises SettingError."""
-        if self.contender.autoscaled:
-            heuristic = self.contender.heuristic
-            yield from iter_autoscaled_decisions(heuristic, stream, setup, lags, self.live.startup)
-            return
-        policy = self.live.build_policy(self.name, setup, len(stream.partitions))
-        yield from iter_sidecar_decisions(policy, stream, setup, lags, self.live)
-
-
 def run_live(
     contender: Contender, stream: WriteRateStream, setup: SimulationSetup, live: LiveSettings
 ) -> SimulationRun:
     """Simulate a contender's closed loop on a stream. Raises SettingError, BrokenHeuristicError."""
-    return run_simulation(LiveContender(contender, live), stream, setup)
+
+    def iter_decisions(
+        stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
+    ) -> Iterator[SimulatedDecision]:
+        if contender.autoscaled:
+            return iter_autoscaled_decisions(contender.heuristic, stream, setup, lags, live.startup)
+        policy = live.build_policy(contender.name, setup, len(stream.partitions))
+        return iter_sidecar_decisions(policy, stream, setup, lags, live)
+
+    return run_simulation(contender, stream, setup, iter_decisions)
 
 
 def iter_sidecar_decisions(

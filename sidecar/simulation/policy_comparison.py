@@ -10,11 +10,10 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.analysis.simulation import SimulationSetup, run_simulation
+from trimtab.assignor.analysis.simulation import SimulationSetup, parse_contender, run_simulation
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun
 from trimtab.assignor.analysis.simulation.contenders import BacklogReader, SimulatedDecision
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.assignor.heuristics.registry import get_installed_heuristic
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.simulation.live_loop import iter_sidecar_decisions
 from trimtab.sidecar.simulation.live_settings import LiveSettings
@@ -49,37 +48,6 @@ class PolicyCost:
     changes: tuple[tuple[int, int], ...]  # (tick, consumers) whenever the count changes
 
 
-@dataclass(frozen=True, slots=True)
-class _PolicySource:
-    """A sidecar's policy as the simulation's source of decisions."""
-
-    policy: AutoscalingPolicy
-    given: ComparisonInput
-    report_tick: Callable[[], None]
-
-    @property
-    def name(self) -> str:
-        return self.policy.placement.heuristic
-
-    @property
-    def packs_by_capacity(self) -> bool:
-        return get_installed_heuristic(self.name).packs_by_capacity
-
-    @property
-    def eager(self) -> bool:
-        return False
-
-    def iter_decisions(
-        self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
-    ) -> Iterator[SimulatedDecision]:
-        given = self.given
-        for decision in iter_sidecar_decisions(
-            self.policy, stream, setup, lags, LiveSettings(given.startup), begin=given.begin
-        ):
-            self.report_tick()
-            yield decision
-
-
 def compare_policies(given: ComparisonInput, report: Callable[[float], None]) -> tuple[PolicyCost, ...]:
     """Return the cost of each policy; `report` gets the fraction done. Raises BrokenHeuristicError."""
     total = len(given.policies) * len(given.stream.rates)
@@ -90,7 +58,7 @@ def compare_policies(given: ComparisonInput, report: Callable[[float], None]) ->
         done += 1
         report(done / total)
 
-    return tuple(_simulate(_PolicySource(make_steering(p), given, report_tick)) for p in given.policies)
+    return tuple(_simulate(make_steering(policy), given, report_tick) for policy in given.policies)
 
 
 def make_steering(policy: AutoscalingPolicy) -> AutoscalingPolicy:
@@ -98,8 +66,10 @@ def make_steering(policy: AutoscalingPolicy) -> AutoscalingPolicy:
     return replace(policy, advisory=False, learned_capacity_bounds=None)
 
 
-def _simulate(source: _PolicySource) -> PolicyCost:
-    given, placement = source.given, source.policy.placement
+def _simulate(
+    policy: AutoscalingPolicy, given: ComparisonInput, report_tick: Callable[[], None]
+) -> PolicyCost:
+    placement = policy.placement
     setup = SimulationSetup(
         capacity=placement.capacity,
         headroom=placement.headroom,
@@ -107,7 +77,17 @@ def _simulate(source: _PolicySource) -> PolicyCost:
         pause=min(given.pause, MAX_PAUSE_TICKS * given.tick),
         late=given.late,
     )
-    return _summarize(run_simulation(source, given.stream, setup), setup)
+
+    def iter_decisions(
+        stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
+    ) -> Iterator[SimulatedDecision]:
+        live = LiveSettings(given.startup)
+        for decision in iter_sidecar_decisions(policy, stream, setup, lags, live, begin=given.begin):
+            report_tick()
+            yield decision
+
+    contender = parse_contender(placement.heuristic)
+    return _summarize(run_simulation(contender, given.stream, setup, iter_decisions), setup)
 
 
 def _summarize(run: SimulationRun, setup: SimulationSetup) -> PolicyCost:

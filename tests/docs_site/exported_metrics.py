@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
-from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.metrics import SidecarMetrics
 from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
@@ -33,7 +33,7 @@ def build_sidecar_registry(*, leading: bool = True) -> CollectorRegistry:
         capacity=1.0,
         plan_outcome=PlanOutcome(1, 1, 1, 1.0, 1.0, 0, is_settled=True),
         is_leader=leading,
-        carrier=CarrierStatus(is_steering=True, text=""),
+        conditions=(build_condition(ConditionType.PARTITIONS_STUCK, "NoCommits", "", ""),),
     )
     sidecar = SidecarMetrics()
     sidecar.record_iteration("lake", report)

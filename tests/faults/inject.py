@@ -6,7 +6,7 @@ import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Lock
 from time import monotonic
@@ -28,6 +28,7 @@ from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk import Consumer
 
 TARGET_SECONDS: Final = 60.0  # until a target exists
+OTHERS_SECONDS: Final = 120.0  # within which another topic is written: it may need a new consumer
 CRASH_SECONDS: Final = 12.0  # within which an armed crash point must be reached
 TICK: Final = 0.05
 FILLER: Final = "filler"
@@ -47,17 +48,19 @@ class World:
     broker_data: Path
     consumer: dict[str, Any]
     topics: str
+    count_rows: Callable[[str], int]  # of a topic's table
     catalog: RestCatalog | None = None
     object_store: ObjectStoreRig | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The topic of a round and its producers."""
+    """The topic of a round and its producers, and further topics that were written meanwhile."""
 
     topic: str
     traffic: Traffic
     transactions: Transactions
+    others: list[tuple[str, Traffic]] = field(default_factory=list[tuple[str, Traffic]])
 
 
 class Injector:
@@ -70,6 +73,7 @@ class Injector:
         self._partitions = Lock()
         self._rights = Lock()
         self._compaction = Lock()
+        self._unwritable = Lock()
         self.load: Load | None = None
         self._visit = Lock()
         self._kinds: dict[str, Callable[[Fault], str]] = {
@@ -260,15 +264,19 @@ class Injector:
         """Make a further topic of the group, and delete it while it is written and read."""
         if self.load is None:
             return ""
-        topic = f"{self.load.topic}-{fault.target}-{int(fault.at * 1000)}"
-        partitions = min(2, self.load.traffic.partitions)
-        self._world.broker.make(topic, partitions)
-        rng = random.Random(fault.target)  # noqa: S311 - it must replay
-        traffic = Traffic(self._world.broker.bootstrap, topic, partitions, rng, self.load.traffic.write)
+        topic, traffic = self._make_topic(self.load, fault)
         self._pause.wait(fault.seconds)
         self._world.broker.drop(topic)
         traffic.abandon()
         return topic
+
+    def _make_topic(self, load: Load, fault: Fault) -> tuple[str, Traffic]:
+        """Make a further topic of the group, and write it."""
+        topic = f"{load.topic}-{fault.target}-{int(fault.at * 1000)}"
+        partitions = min(2, load.traffic.partitions)
+        self._world.broker.make(topic, partitions)
+        rng = random.Random(fault.target)  # noqa: S311 - it must replay
+        return topic, Traffic(self._world.broker.bootstrap, topic, partitions, rng, load.traffic.write)
 
     def _lose_answers(self, fault: Fault) -> str:
         """Let the catalog answer 503 to commits that it has made."""
@@ -304,14 +312,22 @@ class Injector:
         return load.topic
 
     def _refuse_rows(self, fault: Fault) -> str:
-        """Let the flushes of all consumers fail at a step for some seconds."""
-        if self._target(fault) is None:
+        """Let the flushes of the topic's table fail at a step, until another topic's table has rows."""
+        load = self.load
+        if load is None or self._target(fault) is None:
             return ""
-        workers = [worker for worker in self._world.supervisor.workers() if worker.ready]
-        told = [worker.name for worker in workers if worker.orders.send("fail", fault.step)]
-        self._pause.wait(fault.seconds)
-        for worker in workers:
-            worker.orders.send("fail")
+        with self._unwritable:
+            workers = [worker for worker in self._world.supervisor.workers() if worker.ready]
+            order = f"{qualified_table(load.topic)} {fault.step}"
+            told = [worker.name for worker in workers if worker.orders.send("fail", order)]
+            self._pause.wait(fault.seconds)
+            other, traffic = self._make_topic(load, fault)
+            if not self._await(lambda: self._world.count_rows(other) > 0, OTHERS_SECONDS):
+                traffic.faults.append(f"{other} was not written while {load.topic} could not be")
+            for worker in workers:
+                worker.orders.send("fail")
+            traffic.end()
+            load.others.append((other, traffic))
         return " ".join(told)
 
     def _lock_catalog(self, fault: Fault) -> str:

@@ -212,6 +212,7 @@ class Run:
                 self.folder / "kafka",
                 settings.consumer(self._options.protocol),
                 settings.TOPICS,
+                self._count_rows,
                 self._catalog,
                 self._store,
             )
@@ -233,13 +234,14 @@ class Run:
         while tally.faults < self._options.faults:
             count = min(self._options.round, self._options.faults - tally.faults)
             number = self._options.first + tally.rounds
-            found, errors = self._round(number, count, show_progress)
+            checked = self._round(number, count, show_progress)
             tally.rounds += 1
-            tally.add(found)
             tally.seconds = monotonic() - begun
-            for line in (*found.descriptions, *errors):
-                print_line(f"round {number}: {line}")
-                log.error("%s", line)
+            for found, errors in checked:
+                tally.add(found)
+                for line in (*found.descriptions, *errors):
+                    print_line(f"round {number}: {line}")
+                    log.error("%s", line)
             if tally.stuck >= GIVE_UP:
                 break
         if tally.lacks_compactions:
@@ -248,7 +250,9 @@ class Run:
 
     # -- a round ----------------------------------------------------------------------------------
 
-    def _round(self, number: int, count: int, show_progress: ShowProgress) -> tuple[Findings, list[str]]:
+    def _round(
+        self, number: int, count: int, show_progress: ShowProgress
+    ) -> list[tuple[Findings, list[str]]]:
         steered = number % 2 == 1
         topic = f"fire-{number}"
         log.info("round %d, %s", number, "steered" if steered else "not steered")
@@ -263,7 +267,7 @@ class Run:
         seed, file = f"{self._options.seed}/{number}", self.folder / f"{topic}.transactions"
         more = (layout.partitions, seed, file, layout.records)
         transactions = Transactions(self._broker.bootstrap, topic, *more)
-        self._injector.load = Load(topic, traffic, transactions)
+        load = self._injector.load = Load(topic, traffic, transactions)
         try:
             self._wait_for_table(topic)
             self._supervisor.write_settings(layout.table_settings)
@@ -272,10 +276,21 @@ class Run:
             self._injector.load = None
             traffic.end()
             transactions.end()
+        checked = [self._settle(*other, [], show_progress) for other in load.others]
+        found, errors = self._settle(topic, traffic, transactions.writes(), show_progress)
+        found = check_layout(found, layout.partition_columns, self._read_partition_columns(topic))
+        checked.append((found, errors))
+        if all(found.good and not errors for found, errors in checked):
+            self._tidy([topic, *(other for other, _ in load.others)])
+        return checked
+
+    def _settle(
+        self, topic: str, traffic: Traffic, transactional: list[Write], show_progress: ShowProgress
+    ) -> tuple[Findings, list[str]]:
+        """Wait for the rest of a topic's records, and check its table."""
         held = read_numbers(self._broker.bootstrap, topic, traffic.partitions, self._options.isolation)
-        show_progress(self._tally.faults, f"round {number}: {len(held)} records, coming to rest")
-        stuck = self._rest(topic, held)
-        return self._check(topic, traffic, transactions.writes(), held, stuck)
+        show_progress(self._tally.faults, f"{topic}: {len(held)} records, coming to rest")
+        return self._check(topic, traffic, transactional, held, self._rest(topic, held))
 
     def _check(
         self, topic: str, traffic: Traffic, transactional: list[Write], held: Numbers, stuck: list[str]
@@ -297,7 +312,6 @@ class Run:
             found = count_differences(found, changed, others, "DuckDB")
         else:
             found = check(topic, acknowledged, held, rows, handed)
-        found = check_layout(found, self._layout.partition_columns, self._read_partition_columns(topic))
         history = History(
             tuple(writes),
             tuple(starts),
@@ -315,8 +329,6 @@ class Run:
         anomalies = self._tally.add_history(history)
         self._tally.stuck += len(errors)
         log.info("%s: %s, %d anomalies", topic, found, len(anomalies))
-        if found.good and not errors and not anomalies:
-            self._tidy(topic)
         return found, [*anomalies, *errors]
 
     def _find_withdrawn(
@@ -400,11 +412,18 @@ class Run:
     def _replay(self, topic: str, held: Numbers) -> dict[str, ChangedRow]:
         return replay(topic, held, truncates=self._layout.truncates)
 
-    def _tidy(self, topic: str) -> None:
-        """Delete a finished round's topic and files: the disk is small."""
-        self._broker.drop(topic)
-        for folder in self._namespace.glob(f"{settings.table(topic)}*"):
-            shutil.rmtree(folder, ignore_errors=True)
+    def _count_rows(self, topic: str) -> int:
+        try:
+            return self._tables.count(settings.table(topic))
+        except OSError:  # the metadata file was just replaced
+            return 0
+
+    def _tidy(self, topics: list[str]) -> None:
+        """Delete a finished round's topics and files: the disk is small."""
+        for topic in topics:
+            self._broker.drop(topic)
+            for folder in self._namespace.glob(f"{settings.table(topic)}*"):
+                shutil.rmtree(folder, ignore_errors=True)
 
     # -- the setup --------------------------------------------------------------------------------
 

@@ -24,14 +24,17 @@ FLUSH, END, MEMBER = "crash-flush", "crash-drain", "crash-rebalance"
 """Kinds of crash: at a step of a flush, of the end, of a rebalance."""
 
 UNWRITABLE: Final = "unwritable"
-"""The topic's tables cannot be written: flushes fail at a step, for an error that concerns them alone."""
+"""One topic's table cannot be written: its flushes fail at a step, or find it unreachable."""
+
+UNREACHABLE: Final = "unreachable"
+"""Instead of a step: the table does not answer, which is retried for `lake.flush.timeout` first."""
 
 _ENDING: Final = ("draining", "drained")
 POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     FLUSH: FLUSH_STEPS,
     MEMBER: tuple(step for step in REBALANCE_STEPS if step not in _ENDING),
     END: _ENDING,
-    UNWRITABLE: tuple(step for step in FLUSH_STEPS if step != "offsets-committed"),
+    UNWRITABLE: (*(step for step in FLUSH_STEPS if step != "offsets-committed"), UNREACHABLE),
 }
 """The points at which a process crashes, or a flush fails."""
 

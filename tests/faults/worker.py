@@ -7,8 +7,8 @@
   that may be wrong (`wall_clock`);
 
 - an *order socket*, the datagram socket `orders/NAME`, for the orders "crash STEP" (SIGKILL at the next such
-  step; "crash" alone disarms), "fail STEP" (flushes fail there; "fail" alone ends it), "clock SECONDS" (the
-  wall clock jumps) and "drain" (drain the consumer);
+  step; "crash" alone disarms), "fail TABLE STEP" (flushes of the table fail there; "fail" alone ends it),
+  "clock SECONDS" (the wall clock jumps) and "drain" (drain the consumer);
 - a *log* of where it began to read and of the records handed out, `handed/NAME.PID` (`handed_log`). The
   time is taken just before the last check of the lease: a process frozen after that check was still
   entitled to hand out its records.
@@ -27,18 +27,21 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Thread, local
 from typing import Any
 
 from faults import suspended_clock, wall_clock
 from faults.check import record_number
 from faults.handed_log import format_poll, format_start
+from faults.schedule import UNREACHABLE
 from history.events import Poll, Start
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli import main as command
 from trimtab.consumer_sdk.consumer.consumer import Consumer
-from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.errors import LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.writer.flush import BatchFlusher, FlushBatch, FlushOutcome
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 SIDECAR = "sidecar"
@@ -49,7 +52,8 @@ class OrderListener:
 
     def __init__(self, path: Path) -> None:
         self.crash_at = ""
-        self.fail_at = ""
+        self.fail_at: tuple[str, ...] = ()  # a table and a step
+        self.flushed = local()  # the table of a thread's flush
         self.ahead = 0.0  # seconds by which the wall clock is wrong
         self.consumer: Watched | None = None
         self._true_time = time.time
@@ -62,12 +66,16 @@ class OrderListener:
         return self._true_time() + self.ahead
 
     def pass_by(self, step: str) -> None:
-        """Kill this process if it is armed for this step. Raises TableSchemaMismatchError if flushes fail."""
+        """Kill this process if it is armed for this step.
+
+        Raises TableSchemaMismatchError or, if it is unreachable, LakeUnavailableError where a flush fails.
+        """
         if step == self.crash_at:
             sys.stderr.write(f"crashing at {step}\n")
             os.kill(os.getpid(), signal.SIGKILL)
-        if step == self.fail_at:
-            raise TableSchemaMismatchError(f"a fault: the table takes no rows at {step}")
+        if (table := getattr(self.flushed, "table", "")) and self.fail_at == (table, step):
+            error = LakeUnavailableError if step == UNREACHABLE else TableSchemaMismatchError
+            raise error(f"a fault: {table} takes no rows at {step}")
 
     def _listen(self) -> None:
         while True:
@@ -75,7 +83,7 @@ class OrderListener:
             if order == "crash":
                 self.crash_at = detail
             elif order == "fail":
-                self.fail_at = detail
+                self.fail_at = tuple(detail.split())
             elif order == "clock":
                 self.ahead += float(detail)
             elif order == "drain" and self.consumer is not None:
@@ -126,6 +134,16 @@ class Stepped(LakeWriter):
 
     orders: OrderListener
 
+    def __init__(self, *arguments: Any, lake: Any, **named: Any) -> None:
+        open_table = lake.open_table
+
+        def reach_table(name: str) -> Any:
+            self.orders.pass_by(UNREACHABLE)
+            return open_table(name)
+
+        lake.open_table = reach_table
+        super().__init__(*arguments, lake=lake, **named)
+
     def on_assign(self, _consumer: Any, partitions: Sequence[Any]) -> None:
         super().on_assign(_consumer, partitions)
         for raw in partitions:
@@ -145,6 +163,17 @@ class Stepped(LakeWriter):
         self.orders.pass_by(step)
 
 
+def name_flushes(orders: OrderListener) -> None:
+    """Let each flush thread say which table it flushes."""
+    flush_batch = BatchFlusher.flush_batch
+
+    def flush(flusher: BatchFlusher, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
+        orders.flushed.table = batch.table
+        return flush_batch(flusher, batch, backoff)
+
+    BatchFlusher.flush_batch = flush  # type: ignore[method-assign]
+
+
 def arguments(folder: Path, name: str, config: str) -> list[str]:
     """Return the product's command line."""
     if name == SIDECAR:
@@ -162,6 +191,7 @@ def main(folder: Path, name: str, config: str) -> None:
     time.time = orders.wall
     log = folder / "handed" / f"{name}.{os.getpid()}"
     Stepped.orders = orders
+    name_flushes(orders)
     ingest.LakeWriter = Stepped  # type: ignore[misc]
     ingest.Consumer = partial(Watched, orders, log)  # type: ignore[assignment, misc]
     sys.exit(command.main(arguments(folder, name, config)))

@@ -1,9 +1,9 @@
-"""Unmodified librdkafka consumer for the sidecar's tests: reads at a limited rate; SIGTERM ends it."""
+"""Unmodified librdkafka consumers for the sidecar's tests, of a limited rate each; SIGTERM ends them."""
 
 import signal
 import sys
 from collections.abc import Mapping
-from threading import Event
+from threading import Event, Thread
 from time import monotonic
 
 from confluent_kafka import Consumer
@@ -15,31 +15,40 @@ CLASSIC: dict[str, str | int] = {
 }
 
 
-def run(
-    membership: Mapping[str, str | int], instance: str, bootstrap: str, group: str, topic: str, rate: str
-) -> None:
-    """Read at most `rate` bytes/s until SIGTERM, then print how many partitions it owned."""
+def run(membership: Mapping[str, str | int], *arguments: str) -> None:
+    """Read until SIGTERM: instance, bootstrap, group, topic, bytes/s of each consumer, and how many (1)."""
+    instance, bootstrap, group, topic, rate, *count = arguments
     stop = Event()
 
     def handle_sigterm(*_: object) -> None:
         stop.set()
 
     signal.signal(signal.SIGTERM, handle_sigterm)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "client.id": instance,
-            "auto.offset.reset": "earliest",
-            "auto.commit.interval.ms": 500,
-            **membership,
-        }
-    )
+    settings: dict[str, str | int] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "client.id": instance,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 500,
+        **membership,
+    }
+    threads = [
+        Thread(target=read, args=(settings, topic, float(rate), stop)) for _ in range(int(*count or "1"))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def read(settings: dict[str, str | int], topic: str, rate: float, stop: Event) -> None:
+    """Read at most `rate` bytes/s until `stop`, then print how many partitions were owned."""
+    consumer = Consumer(settings)
     consumer.subscribe([topic])
     while not stop.is_set():
         start = monotonic()
         size = sum(len(m.value() or b"") for m in consumer.consume(200, timeout=0.05))
-        stop.wait(max(0.0, size / float(rate) - (monotonic() - start)))
+        stop.wait(max(0.0, size / rate - (monotonic() - start)))
     print(f"SIGTERM while owning {len(consumer.assignment())}", flush=True)  # noqa: T201 - its log
     consumer.close()
 

@@ -1,4 +1,4 @@
-"""`trimtab plan` on a real group, with certificates."""
+"""`trimtab plan` on a real group."""
 
 import json
 from collections.abc import Callable
@@ -36,32 +36,27 @@ def publish_rates(bootstrap: str, group: str, admin: AdminClient, tmp_path: Path
     return publish
 
 
-def test_plan_certifies_a_live_group(
+def test_plan_evaluates_a_live_group(
     topic: Any, start: Any, publish_rates: Any, eventually: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`plan` evaluates each heuristic for two live members and certifies its gap to the optimum."""
+    """`plan` evaluates each heuristic for two live members, by the rates that a sidecar published."""
     name = topic(partitions=len(RATES))
     one, two = start("one", [name]), start("two", [name])
     eventually(lambda: one.owned and two.owned)
     config = publish_rates(name, *RATES)
-    command = ["plan", "--config", config, "--certify", "--time-limit", "5s", "--format", "json"]
+    command = ["plan", "--config", config, "--format", "json"]
     assert main([*command, "--heuristic", "mbf", "mwf"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert (body["members"], body["rate_source"]) == (2, "published by a sidecar")
     assert list(body["heuristics"]) == ["mbf", "mwf"]
-    for row in body["heuristics"].values():
-        certificate = row["certificate"]
-        assert certificate["complete"]
-        assert certificate["value"] == pytest.approx(row["consumers"] + 0.5 * row["r_score"])
-        assert 3 <= certificate["lower_bound"] <= certificate["value"] * (1 + 1e-9)
+    assert all(row["consumers"] >= 3 for row in body["heuristics"].values())
 
 
 def test_plan_works_without_members(
     topic: Any, publish_rates: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without members all consumers are new; the table shows the gap to the optimum."""
+    """Without members all consumers are new."""
     config = publish_rates(topic(partitions=len(RATES)), *RATES)
-    assert main(["plan", "--config", config, "--certify", "--heuristic", "bfd"]) == 0
+    assert main(["plan", "--config", config, "--heuristic", "bfd"]) == 0
     output = " ".join(capsys.readouterr().out.split())
     assert "0 members" in output
-    assert "at most 0.0 %" in output

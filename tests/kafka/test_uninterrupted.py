@@ -80,7 +80,7 @@ class Rebalances:
         begin = monotonic()
         yield
         kept = before & self.consumer.owned
-        assert kept, f"{kind}: the consumer kept no partition"
+        assert kept, f"{kind}: of {before} the consumer kept no partition"
         self._phases[kind] = (kept, begin, monotonic())
 
     def measure(self) -> tuple[dict[str, float], float]:
@@ -183,11 +183,12 @@ def test_kept_partitions_are_read_through_every_rebalance(
     control.publish_rates(name, *[100.0] * PARTITIONS)
     leader, victim = map(start_process, ("leader", "victim"))
     one, slow, quick = (start(n, [name]) for n in ("one", "slow", "quick"))
-    rebalances.settle(5, until=lambda: one.owned and slow.owned)
+    # The broker's assignment is complete before its partitions were handed over.
+    rebalances.settle(5, until=lambda: {len(w.owned) for w in (one, slow, quick)} == {PARTITIONS // 5})
     rebalances.consumer, slow.revocation_s = one, REVOCATION_S
     with rebalances.watch("join"):
         joiner = start("joiner", [name])
-        rebalances.settle(6)
+        rebalances.settle(6, until=lambda: joiner.owned)
     with rebalances.watch("plan"):
         control.plan(1, replicas=5, heuristic="steady", capacity=350.0, draining=("joiner",))
         rebalances.settle(5, until=lambda: not joiner.owned)  # it has left

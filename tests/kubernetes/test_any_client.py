@@ -3,6 +3,8 @@
 import random
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -21,6 +23,7 @@ from faults.traffic import Traffic
 from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
+from trimtab.common.replica_names import get_replica
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup
@@ -34,9 +37,13 @@ PARTITIONS: Final = 6
 CAPACITY: Final = 40_000.0  # bytes/s
 RECORD: Final = 180.0  # bytes, about
 PATIENCE: Final = 120.0
+STEADY: Final = 12.0
+LED: Final = {"lead": True, "take-lead": True}  # a pod may have joined first
 WAYS: Final[dict[str, tuple[str, dict[str, Any]]]] = {  # worker, and settings of the sidecar
-    "led": ("librdkafka_worker.py", {"lead": True, "take-lead": True}),  # a pod may have joined first
+    "led": ("librdkafka_worker.py", LED),
     "new-protocol": ("new_protocol_worker.py", {"protocol": "auto"}),
+    "led-several": ("librdkafka_worker.py", {**LED, "consumers-per-replica": 2}),
+    "new-protocol-several": ("new_protocol_worker.py", {"protocol": "auto", "consumers-per-replica": 2}),
 }
 
 
@@ -53,6 +60,7 @@ class Scene:
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)])[self.topic].result(30)
         (self.port,) = free_ports(1)
+        self.per_pod: int = settings.get("consumers-per-replica", 1)
         self._settings: dict[str, Any] = {
             "bootstrap": bootstrap,
             "group": self.group,
@@ -93,21 +101,36 @@ class Scene:
 
     def describe(self, pods: dict[str, str]) -> ObservedGroup:
         """Return the group with members named by pods, which are given by address."""
-        return name_observed_members(self._monitor.describe_group(), pods)
+        return name_observed_members(self._monitor.describe_group(), pods, self.per_pod)
 
     def record_deletion(self, pod: str, pods: dict[str, str]) -> None:
         """Record the partitions of a pod that was just deleted and has not received SIGTERM yet."""
         group = self.describe(pods)
-        owned = sum(len(m.owned_partitions) for m in group.members if m.instance == pod)
+        owned = sum(len(m.owned_partitions) for m in group.members if get_replica(m.instance) == pod)
         self.deleted[pod] = None if group.state is GroupState.UNKNOWN else owned
 
     def is_settled(self, pods: dict[str, str]) -> bool:
-        """Return whether exactly these pods own every partition, and each one some."""
+        """Return whether exactly these pods' consumers own every partition, and each pod some."""
         members = self.describe(pods).members
-        owned = {m.instance: len(m.owned_partitions) for m in members}
+        owned = Counter(dict.fromkeys(pods.values(), 0))
+        for member in members:
+            owned[get_replica(member.instance)] += len(member.owned_partitions)
         return (
-            owned.keys() == set(pods.values()) and all(owned.values()) and sum(owned.values()) == PARTITIONS
+            len(members) == self.per_pod * len(owned) == self.per_pod * len(pods)
+            and all(owned.values())
+            and owned.total() == PARTITIONS
         )
+
+    def count_changes(self) -> int:
+        """Return how often the sidecar has changed replicas, or the placement."""
+        return sum(
+            self.read_log().count(f" trimtab.sidecar: {action}: ")
+            for action in ("scale-up", "drain", "place")
+        )
+
+    def count_unread(self) -> float:
+        """Return the records that nobody has read and committed yet."""
+        return sum(load.backlog_records or 0.0 for load in self._monitor.measure().write_rates.values())
 
     def close(self) -> None:
         if self._sidecar is not None:
@@ -153,7 +176,7 @@ class Pods(NamedTuple):
         self.eventually(lambda: self.scene.is_settled(self.cluster.addresses(self.name)), PATIENCE)
 
 
-@pytest.fixture(params=["led", "new-protocol"])
+@pytest.fixture
 def start_pods(  # noqa: PLR0913 - fixtures
     request: pytest.FixtureRequest,
     *,
@@ -169,7 +192,8 @@ def start_pods(  # noqa: PLR0913 - fixtures
     scene = Scene(broker, tmp_path, settings)
 
     def start(replicas: int) -> Pods:
-        command = [sys.executable, str(WORKERS / worker), "orders", broker, scene.group, scene.topic, "60000"]
+        to = [broker, scene.group, scene.topic, "60000", str(scene.per_pod)]
+        command = [sys.executable, str(WORKERS / worker), "orders", *to]
         name = workload("deployment", replicas, env=build_environment(tmp_path), command=command)
         kubelet.deleting = lambda pod: scene.record_deletion(pod, cluster.addresses(name, ending=True))
         return Pods(scene, cluster, name, eventually)
@@ -180,6 +204,7 @@ def start_pods(  # noqa: PLR0913 - fixtures
     sys.stdout.write(scene.read_log())  # pytest shows it if the test has failed
 
 
+@pytest.mark.parametrize("start_pods", ["led", "new-protocol"], indirect=True)
 def test_keda_scales_pods_that_only_their_address_tells(
     start_pods: Callable[[int], Pods], broker: str, keda: Keda, plane: ControlPlane, eventually: Eventually
 ) -> None:
@@ -200,6 +225,7 @@ def test_keda_scales_pods_that_only_their_address_tells(
     assert set(scene.deleted.values()) == {0}
 
 
+@pytest.mark.parametrize("start_pods", ["led", "new-protocol"], indirect=True)
 def test_the_sidecar_scales_pods_that_only_their_address_tells(
     start_pods: Callable[[int], Pods], plane: ControlPlane
 ) -> None:
@@ -213,3 +239,26 @@ def test_the_sidecar_scales_pods_that_only_their_address_tells(
     pods.follow_load(0.4, 1, 1)
     assert len(scene.deleted) >= 2
     assert set(scene.deleted.values()) == {0}
+
+
+@pytest.mark.parametrize("start_pods", ["led-several", "new-protocol-several"], indirect=True)
+def test_pods_of_two_consumers_are_scaled_whole(
+    start_pods: Callable[[int], Pods], plane: ControlPlane, kubelet: Kubelet, eventually: Eventually
+) -> None:
+    """1 -> 2 or 3 -> 1 pods by the load of their consumers; both of a pod are drained before it stops."""
+    pods = start_pods(1)
+    scene = pods.scene
+    scene.load(0.4)
+    scene.steer("kubernetes", f"deployment/{pods.name}", plane.kubeconfig)
+    pods.follow_load(0.4, 1, 1)
+    pods.follow_load(3.0, 2, 3)
+    time.sleep(STEADY)
+    before = scene.count_changes()
+    time.sleep(STEADY)
+    assert scene.count_changes() == before, "a steady load"
+    pods.follow_load(0.4, 1, 1)
+    assert scene.count_changes() >= before + len(scene.deleted) > before > 0
+    assert set(scene.deleted.values()) == {0}
+    assert kubelet.logs(pods.name).count("SIGTERM while owning 0") == 2 * len(scene.deleted)
+    scene.load(0)
+    eventually(lambda: scene.count_unread() == 0, PATIENCE)

@@ -93,7 +93,7 @@ REFUSED: Final[list[dict[str, Any]]] = [
     {"fallback": "static", "fallbackReplicas": 7, "max": 4},
     {"queue": "kmq", "topics": ["a", "b"]},
     {"queue": "share", "topics": ["a"], "queueMarkers": "m"},
-    {"queue": "share", "topics": ["a"], "certify": True},
+    {"queue": "share", "topics": ["a"], "learnCapacity": True},
     {"queue": "share", "topics": ["a"], "lead": True},
     {"lead": True, "protocol": "consumer"},
     {"lead": False, "takeLead": True},

@@ -42,13 +42,13 @@ def test_an_outage_forgets_no_group_and_scales_nothing_down(
         eventually(lambda: scalers.reason("advised") == "AdviceOnly", 60)
         plane.stop_api()
         try:
-            eventually(lambda: "did not answer" in str(describe(manager)[group]["errors"]), 60)
+            eventually(lambda: "did not answer" in str(describe(manager)[group]["conditions"]), 60)
             begun = manager.ended_round
             eventually(lambda: manager.ended_round >= begun + 4, 60)
             groups = describe(manager)
             assert {name: one["state"] for name, one in groups.items()} == dict.fromkeys(groups, "managed")
             assert groups.keys() == {group, advised}
-            assert not groups[advised]["errors"]
+            assert not groups[advised]["conditions"]
         finally:
             plane.start_api()
         assert cluster.replicas("deployment", name) == 2

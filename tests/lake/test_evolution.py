@@ -52,6 +52,26 @@ def test_new_columns_are_added_with_null_in_older_rows(
     assert any("s.y string; extra string" in line for line in caplog.messages)
 
 
+@pytest.mark.parametrize("lake", ["iceberg", "delta_arrow"], indirect=True)
+def test_new_columns_of_any_name_and_type_are_added(
+    writers: Make, spark: Any, namespace: str, request: pytest.FixtureRequest
+) -> None:
+    """Names within structs are quoted; what TIMESTAMP means in the session changes nothing."""
+    ingest(writers, [b'{"n": 1}'], **json("n INT"))
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    request.addfinalizer(lambda: spark.conf.unset("spark.sql.timestampType"))
+    more = "`t-t` TIMESTAMP_LTZ, m MAP<STRING, ARRAY<STRUCT<`a-b.c`: INT, `x:y`: TIMESTAMP_LTZ>>>"
+    value = b'{"t-t": "2024-01-01T00:00:00Z", "m": {"k": [{"A-B.c": 1, "x:y": "2024-01-01T00:00:00Z"}]}}'
+    ingest(writers, [b"", value], skip=1, **json(f"n INT, {more}", lake_schema_evolution="add"))
+    table = spark.table(f"{namespace}.orders").orderBy("offset")
+    assert [field.dataType.simpleString() for field in table.schema[-2:]] == [
+        "timestamp",
+        "map<string,array<struct<a-b.c:int,x:y:timestamp>>>",
+    ]
+    last = table.selectExpr("unix_micros(`t-t`)", "m.k[0].`a-b.c`", "unix_micros(m.k[0].`x:y`)").collect()[-1]
+    assert -tuple(last) == (1_704_067_200_000_000, 1, 1_704_067_200_000_000)
+
+
 @JSON_LAKES
 def test_a_new_column_is_an_error_without_schema_evolution(writers: Make, spark: Any, namespace: str) -> None:
     """Nothing is written, the table keeps its columns, and the error has both remedies."""

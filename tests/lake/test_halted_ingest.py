@@ -86,7 +86,7 @@ def find_halts(settings: dict[str, Any]) -> str:
     """Return what `trimtab doctor` says of halted partitions."""
     values = {"bootstrap": settings["bootstrap.servers"], "group": settings["group.id"], "capacity": "1 MB/s"}
     findings = run_broker_checks(load_settings(None, values), SystemClock())
-    return "; ".join(found.message for found in findings if found.check == "halted partitions")
+    return "; ".join(found.message for found in findings if found.check == "PartitionsHalted")
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

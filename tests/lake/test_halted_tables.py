@@ -12,7 +12,7 @@ from halting import COUNT, TIMES, changes, ids, make_by_hand, values
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.errors import TableWriteError
+from trimtab.consumer_sdk.errors import LakeUnavailableError, TableWriteError
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
@@ -178,3 +178,46 @@ def test_a_table_whose_metadata_is_gone_halts_alone_and_resumes(
         file.with_suffix(".away").rename(file)
     resume(consumer, writer, clock)
     assert ids(lake, table) == [*range(COUNT)]
+
+
+@LAKES
+@WRITES
+def test_a_table_whose_location_is_unreachable_halts_alone_and_is_exact_afterwards(
+    writers: Make,
+    lake: SparkLake,
+    namespace: str,
+    warehouse: Path,
+    write: str,
+    eventually: Callable[..., None],
+) -> None:
+    """Once lake.flush.timeout has passed; until then its flush waits, and the other topic is written on."""
+    clock, metrics = SkippingClock(), LakeMetrics()
+    settings = {"lake_decoder": "json", "lake_schema": "id BIGINT, n BIGINT", "lake_partition": "n"}
+    log = {ORDERS: values("n"), HALTED: values("n")}
+    consumer, writer = writers(log, clock=clock, metrics=metrics, **settings, **changes(write))
+    consumer.assign(writer, ORDERS, HALTED)
+    writer.write(consumer.consume(3))
+    writer.flush()
+    orders, halted = f"{namespace}.p_orders", f"{namespace}.p_halted"
+    (folder,) = Path(warehouse, *halted.split(".")).rglob("n=1")
+    folder.rename(folder.with_name("away"))
+    folder.touch()  # no file can be made in it
+
+    def is_halted() -> bool:
+        writer.write(consumer.consume(2))
+        return metrics.registry.get_sample_value("trimtab_halted_tables", {"table": halted}) == 1
+
+    def has_orders() -> bool:
+        return lake.open_table(orders) is not None and ids(lake, orders) == [*range(COUNT)]
+
+    eventually(lambda: not is_halted() and has_orders(), timeout=120)
+    eventually(lambda: not is_halted() and writer._flushes.find_failing() == {halted}, timeout=120)
+    clock.skipped += 120.0
+    eventually(is_halted, timeout=60)
+    with pytest.raises(LakeUnavailableError, match="p_halted"):
+        writer.raise_if_halted()
+    folder.unlink()
+    folder.with_name("away").rename(folder)
+    assert ids(lake, halted) == [0, 1, 2]
+    resume(consumer, writer, clock)
+    assert ids(lake, halted) == [*range(COUNT)]

@@ -127,6 +127,25 @@ def test_a_rule_for_no_timestamp_is_refused(
         TopicDecoders(settings)
 
 
+@pytest.mark.parametrize("ddl", ["t timestamp", "s STRUCT<t:Timestamp NOT NULL>", "a ARRAY<TIMESTAMP>"])
+def test_a_type_that_depends_on_the_session_is_refused(
+    spark: Any, request: pytest.FixtureRequest, ddl: str
+) -> None:
+    """Times with a zone would be dead letters in one session, and rows in another."""
+    assert parse_json_schema(ddl)
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    request.addfinalizer(lambda: spark.conf.unset("spark.sql.timestampType"))
+    with pytest.raises(SettingError, match=r"by spark\.sql\.timestampType a TIMESTAMP .* has no time zone"):
+        parse_json_schema(ddl)
+    plain = parse_json_schema("timestamp BIGINT, s STRUCT<timestamp: INT>, t TIMESTAMP_LTZ, n TIMESTAMP_NTZ")
+    assert plain.types == [
+        pa.int64(),
+        pa.struct([("timestamp", pa.int32())]),
+        pa.timestamp("us", "UTC"),
+        pa.timestamp("us"),
+    ]
+
+
 UNREADABLE = [
     ("v VARIANT", "column v is variant"),
     ("s STRUCT<c: VARCHAR(3)>", r"column s.c is varchar\(3\)"),

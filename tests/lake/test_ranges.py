@@ -19,6 +19,7 @@ from google.protobuf.message_factory import GetMessageClass
 from read_by_others import read_rows
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.errors import TransformError
 
 pytestmark = pytest.mark.spark
 
@@ -271,3 +272,70 @@ def test_times_of_records(ingest: Callable[..., Any], fakes: Any, monkeypatch: p
     values: list[bytes | None] = [b"x"]
     with_id = {"lake_decoder": "json", "lake_schema": "id INT"}
     assert [row["timestamp"] for row in ingest([b'{"id": 1}', *values], **with_id)[0]] == [None]
+
+
+# -- transforms ---------------------------------------------------------------------------------------
+
+GOOD = {
+    "day": "date'9999-12-31'",
+    "at": "timestamp'9999-12-31 23:59:59.999999Z'",
+    "local": "timestamp_ntz'0001-01-01 00:00:00'",
+    "text": "'é'",
+}
+BAD = {
+    "day": "date_from_unix_date(2932897)",
+    "at": "timestamp_micros(-62135596800000001)",
+    "local": "timestamp_ntz'9999-12-31 23:59:59.999999' + interval 1 second",
+    "text": "cast(x'6fff' as string)",
+}
+PLACES = {
+    "{}": "plain",
+    "struct({} AS x, 1 AS y)": "inner",
+    "array({0}, NULL)": "items",
+    "map('k', {})": "map",
+}
+
+
+def select(values: dict[str, str]) -> Callable[[Any], Any]:
+    """Return a transform to these values, in columns of their own and within others, as plain rows."""
+    columns = [
+        f"{place.format(value)} AS {name}_{kind}"
+        for place, name in PLACES.items()
+        for kind, value in values.items()
+    ]
+    return lambda df: df.selectExpr("offset AS id", *columns, "CAST(NULL AS STRUCT<x: DATE>) AS nothing")
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+def test_values_of_a_transform_outside_their_ranges_are_null(ingest: Callable[..., Any], spark: Any) -> None:
+    """Others, the ends of the ranges too, are kept, whatever the session's time zone."""
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        bad = select(BAD)
+        (good,), _ = ingest([b"x"], lake_transform=select(GOOD), lake_out_of_range="null")
+        (_, row), _ = ingest([b"x"] * 2, lake_transform=bad, lake_out_of_range="null")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+    last = datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001 - in UTC or none
+    values = {"day": LAST_DAY, "at": last.replace(tzinfo=UTC), "local": datetime(1, 1, 1), "text": "é"}  # noqa: DTZ001
+    for kind, value in values.items():
+        assert [good[f"{place}_{kind}"] for place in ("plain", "items")] == [value, [value, None]]
+        assert good[f"inner_{kind}"] == {"x": value, "y": 1}
+        assert good[f"map_{kind}"] == [("k", value)]
+        assert [row[f"{place}_{kind}"] for place in ("plain", "items")] == [None, [None, None]]
+        assert row[f"inner_{kind}"] == {"x": None, "y": 1}
+        assert row[f"map_{kind}"] == [("k", None)]
+    assert good["nothing"] is None
+
+
+@pytest.mark.parametrize("kind", BAD)
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+def test_a_value_of_a_transform_outside_its_range_halts_its_table(
+    writers: Callable[..., Any], kind: str
+) -> None:
+    """The error names the field: no engine could read the table."""
+    consumer, writer = writers({P0: [b"x"]}, lake_transform=select({kind: BAD[kind]}))
+    consumer.assign(writer, P0)
+    writer.write(consumer.consume(1))
+    with pytest.raises(TransformError, match=rf"plain_{kind}: .*(the years 1 to 9999|not UTF-8: 0x6FFF)"):
+        writer.flush()

@@ -633,7 +633,7 @@ def test_a_schema_that_does_not_fit_its_table_halts_its_topic_alone(
     assert rows(f"{namespace}.clicks") == [("clicks", 0, n) for n in range(3)]
     assert rows(f"{namespace}.orders") == [("orders", n, 0) for n in range(2)]
     (error,) = (record.getMessage() for record in caplog.records if record.levelname == "ERROR")
-    assert re.search(r"orders halted, other tables are written on: the schemas 1, 2 .*Field id", error)
+    assert re.search(r"orders halted, which touches no other table: the schemas 1, 2 .*Field id", error)
     sample = partial(metrics.registry.get_sample_value, "trimtab_halted_partitions", {"topic": "orders"})
     assert sample() == 2
     with pytest.raises(TableSchemaMismatchError, match="Field id"):

@@ -39,6 +39,9 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
     "consumer_sdk/lake/writer/batches.py": (f"{_WRITER}/test_batches.py", *_LAKE),
     "consumer_sdk/lake/writer/partition_positions.py": (f"{_WRITER}/test_partition_positions.py", *_LAKE),
     "consumer_sdk/lake/writer/flush.py": (f"{_WRITER}/test_flush.py", *_LAKE),
+    "consumer_sdk/lake/writer/halted_partitions.py": (
+        *(f"{_WRITER}/test_halted_partitions.py", f"{_WRITER}/test_table_halts.py"),
+    ),
     **{
         f"consumer_sdk/lake/changes/{name}.py": (
             *(f"{_UNIT}/lake/changes/{test}.py" for test in first),

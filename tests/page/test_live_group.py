@@ -24,7 +24,7 @@ SAMPLES = "window.trimtab.history.samples"
 REPLACED = "s.action === 'replace'"
 JUST_ENOUGH = "s.metrics.running_replicas === 3 && s.metrics.desired_replicas === 3 && s.action === 'hold'"
 # with a fourth consumer the group may do without the one that dies
-FLAGS = ("--max", "3", "--set", "certify=true")
+FLAGS = ("--max", "3")
 
 
 class Eventually(Protocol):
@@ -92,9 +92,7 @@ def follow_faults(browser: Browser, live: LiveGroup, port: int) -> None:
     assert "handover" in page.inner_text("#handovers")
     assert "This sidecar" in page.inner_text("#who")
     assert f"(pid {bench.process.pid if bench.process else 0}" in page.inner_text("#who")
-    wait_until(page, f"{SAMPLES}.some((s) => s.certificate)")
     page.evaluate("window.trimtab.choose(window.trimtab.index)")
-    assert "no placement within the fill limit costs less than" in page.inner_text("#decision-body")
     assert_tools_answer(page)
     wait_until(page, f"((s) => {JUST_ENOUGH})({SAMPLES}.at(-1))")
     seen = page.evaluate(f"{SAMPLES}.length")

@@ -17,8 +17,13 @@ from page_reports import CAPACITY, HEADROOM, ReportSource
 from page_simulation import MAX_REPLICAS, SimulatedSource
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
+from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
+from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.http_server import NO_AUTH, AccessPolicy
+from trimtab.sidecar.decision.condition import ConditionType, build_condition
+from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.measurement.halts import describe_halts
 from trimtab.sidecar.page.page_tools import PageTools, build_group_history
 from trimtab.sidecar.page.static_files import load_static_routes
 from trimtab.sidecar.plan_carrier import CarrierStatus
@@ -29,6 +34,8 @@ pytestmark = pytest.mark.page
 
 HOSTILE = '<img src=x onerror="window.stolen=1"><script>window.stolen=1</script>'
 MAX_PAGE_BYTES = 200_000
+MAX_PHONE_HEIGHT = 3_000  # px, with the sections folded
+TOP_OF = "document.getElementById('%s').getBoundingClientRect().top"
 PICTURE_SIZE: Any = {"width": 1240, "height": 1050}
 PICTURED = ("map", "decision", "moves", "what-if", "topics", "hot", "handovers")
 SAMPLES = "window.trimtab.history.samples"
@@ -59,6 +66,10 @@ class ShownGroup:
     def iterate(self, reason: str = "its consumer was too full") -> None:
         """Report an iteration."""
         self.server(self.source.next_report(reason=reason))
+        self.wait_for_alternatives()
+
+    def wait_for_alternatives(self) -> None:
+        """Wait for what is computed in a thread."""
         alternatives = self._history._alternatives  # pyright: ignore[reportPrivateUsage]
         assert alternatives is not None
         alternatives.wait(60)
@@ -148,8 +159,8 @@ def test_the_questions_of_an_operator_are_answered(page: Page) -> None:
         assert "of a consumer's capacity" in read_text(page, "#hottest")
         assert "More are not allowed" not in read_text(page, "#now")
         assert read_text(page, "#last").startswith("5 partitions moved")
-        done = find_r(r"([\d.]+) consumers' worth \(R done\)", read_text(page, "#last"))
-        planned = find_r(r"5 moves, R ([\d.]+) by the loads", read_text(page, "#last"))
+        done = find_r(r"([\d.]+) consumers' worth\.", read_text(page, "#last"))
+        planned = find_r(r"5 moves, ([\d.]+) consumers' worth by the loads", read_text(page, "#last"))
         assert planned < done  # the loads rose meanwhile
         assert page.inner_text("#decision-body tr.chosen td:nth-child(3)") == f"{planned:.2f}"
         assert f"5 moves, R {done:.2f}." in read_text(page, "#decision-body")
@@ -271,12 +282,10 @@ def test_queue_carrier_and_another_leader_are_told(page: Page) -> None:
     with showing(group, page):
         assert "420 messages waiting, 7 in flight, 3 to redeliver" in read_text(page, "#topics")
         assert "Plan carrier: leads the group" in read_text(page, "#who")
-        assert "Plan carrier: leads the group" in read_text(page, "#state")
         standby = replace(group.source.next_report(), is_leader=False, leader="host-2 (pid 9)")
         group.server(standby)
         wait_until(page, "document.getElementById('who').textContent.includes('Another sidecar')")
         assert "host-2 (pid 9)" in read_text(page, "#who")
-        assert "standby" in read_text(page, "#state")
 
 
 def test_a_limit_that_keeps_the_count_down_is_told(page: Page) -> None:
@@ -287,6 +296,107 @@ def test_a_limit_that_keeps_the_count_down_is_told(page: Page) -> None:
     group.server(replace(report, decision=replace(report.decision, metrics=limited)))
     with showing(group, page):
         assert "More are not allowed: max is 30." in read_text(page, "#now")
+
+
+def test_conditions_come_first(page: Page) -> None:
+    """What somebody on call should know is above the answers; without a condition that is said."""
+    group = ShownGroup(ReportSource(6, 2), 3)
+    with showing(group, page):
+        assert read_text(page, "#condition-list") == "Nothing: no condition holds."
+        report = group.source.next_report()
+        stuck = build_condition(
+            ConditionType.PARTITIONS_STUCK, "NoCommits", f"{HOSTILE} is stuck", "read its log"
+        )
+        group.server(replace(report, conditions=(replace(stuck, since=report.time - 240),)))
+        wait_until(page, "document.getElementById('condition-list').textContent.includes('PartitionsStuck')")
+        told = read_text(page, "#condition-list")
+        assert f"PartitionsStuck: {HOSTILE} is stuck (for 4 min, since " in told
+        assert "→ read its log" in told
+        assert page.evaluate(f"{TOP_OF % 'conditions'} < {TOP_OF % 'answers'}")
+
+
+def test_a_backlog_that_grows_has_no_end(page: Page) -> None:
+    """Consumers that read less than is written do not catch up, although their capacity would do."""
+    group = ShownGroup(ReportSource(6, 2), 16)
+    report = group.source.next_report()
+    read = {p: 0.9 * (load.bytes_per_s or 0.0) for p, load in report.write_rates.items()}
+    metrics = replace(report.decision.metrics, overdue_backlog_bytes=4e6, consumption_rate=sum(read.values()))
+    late = replace(report, consumption_rates=read, decision=replace(report.decision, metrics=metrics))
+    loads = {
+        p: replace(load, backlog_bytes=100 * (load.bytes_per_s or 0)) for p, load in late.write_rates.items()
+    }
+    group.server(replace(late, write_rates=loads))
+    with showing(group, page):
+        assert re.search(
+            r"No end in sight, not at this rate: [\d.]+ MB/s are read, [\d.]+ MB/s written",
+            read_text(page, "#late"),
+        )
+        assert "In time again" not in read_text(page, "#late")
+        assert "not at this rate" in read_text(page, "#behind")
+
+
+def test_the_row_of_a_drain_is_the_count_that_is_left(page: Page) -> None:
+    """A drain from 6 to 5 is decided for 5, which is no alternative then."""
+    group = ShownGroup(ReportSource(30, 6), 3)
+    report = group.source.next_report()
+    metrics = replace(report.decision.metrics, planned_fill=0.7, moves=4, r_score=0.5)
+    assert report.plan is not None
+    plan = replace(report.plan, replicas=5, draining=("worker-5",))
+    drain = replace(report.decision, action=ScalingAction.DRAIN, metrics=metrics, plan=plan)
+    group.server(replace(report, decision=drain))
+    group.wait_for_alternatives()
+    group.iterate()
+    with showing(group, page):
+        page.evaluate("window.trimtab.choose(3)")
+        rows = [row.split()[:2] for row in page.locator("#decision-body tbody tr").all_inner_texts()]
+        assert rows == [["5", "(decided)"], ["7", rows[1][1]]]
+
+
+def test_colours_have_one_scale(page: Page) -> None:
+    """A partition of a quarter of a capacity has the scale's middle colour, also if it is the hottest."""
+    group = ShownGroup(ReportSource(4, 2), 1)
+    report = group.source.next_report()
+    quarter = dict.fromkeys(report.write_rates, PartitionLoad(CAPACITY / 4, 1.0, 0.0, 0, CAPACITY / 4))
+    group.server(replace(report, write_rates=quarter))
+    with showing(group, page):
+        box = "trimtab.heatMap.area.x + 3, trimtab.heatMap.area.y + 40, 1, 1"
+        seen = page.evaluate(f"[...heatmap.getContext('2d').getImageData({box}).data].slice(0, 3)")
+        assert seen == [115, 172, 105]  # between green and yellow, of six stops from blue to red
+        assert "0, 25 to 100 %" in read_text(page, "#map")
+
+
+def test_times_have_their_zone(browser: Browser) -> None:
+    """A time on the page tells its zone: that of the browser."""
+    with (
+        browser.new_context(timezone_id="Asia/Tokyo", locale="en-GB") as context,
+        showing(ShownGroup(ReportSource(30, 5), 39), context.new_page()) as page,
+    ):
+        for panel in ("#status", "#last", "#handovers tbody", "#decision-body"):
+            assert re.search(r"\d\d:\d\d:\d\d (GMT\+9|JST)", read_text(page, panel)), panel
+
+
+def test_a_phone_has_a_layout_of_its_own(browser: Browser, figures: dict[str, Any]) -> None:
+    """At 390 px nothing scrolls sideways, sections fold, and an open one has no column of single words."""
+    with (
+        browser.new_context(viewport={"width": 390, "height": 844}, is_mobile=True) as context,
+        showing(ShownGroup(ReportSource(30, 5), 39), context.new_page()) as page,
+    ):
+        figures["phone_px"] = page.evaluate("document.documentElement.scrollHeight")
+        page.screenshot(path=OUT / "page-phone.png", full_page=True)
+        assert figures["phone_px"] < MAX_PHONE_HEIGHT
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        for summary in page.locator("details.fold > summary").all():
+            summary.focus()
+            page.keyboard.press("Enter")
+        page.screenshot(path=OUT / "page-phone-open.png", full_page=True)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        is_wide = "(s) => s.scrollWidth > s.clientWidth + 1"
+        assert (
+            page.evaluate(f"[...document.querySelectorAll('section')].filter({is_wide}).map((s) => s.id)")
+            == []
+        )
+        is_narrow = "(td) => td.offsetParent && td.offsetWidth < 250"
+        assert page.evaluate(f"[...document.querySelectorAll('td')].filter({is_narrow}).length") == 0
 
 
 def test_figures_of_a_deciding_sidecar_agree(page: Page) -> None:
@@ -336,6 +446,17 @@ def test_hostile_names_are_text(page: Page) -> None:
             assert HOSTILE in read_text(page, panel)
         assert page.locator("main img, main script").count() == 0
         assert page.evaluate("window.stolen") is None
+
+
+def test_a_halted_table_is_named_with_its_reason(page: Page) -> None:
+    """Beside the decision, as the doctor names it."""
+    group = ShownGroup(ReportSource(6, 2), 2)
+    report = group.source.next_report()
+    halts = describe_halts({TopicPartition("orders", 0): "lake.orders: no column for n int"})
+    reasons = (*report.decision.reasons, *halts)
+    group.server(replace(report, decision=replace(report.decision, reasons=reasons)))
+    with showing(group, page):
+        assert "orders-0 is not read: lake.orders: no column for n int" in read_text(page, "#decision")
 
 
 def test_a_token_is_asked_for(page: Page) -> None:
@@ -438,7 +559,7 @@ def take_overview(page: Page, name: str) -> None:
 
 def take_section(page: Page, part: str, name: str) -> None:
     """Take a picture of a section."""
-    section = page.locator(f"section#{part}, section:has(> #{part})")
+    section = page.locator(f"section#{part}, section:has(> details > #{part})")
     section.screenshot(path=OUT / f"page-{part}-{name}.png")
 
 

@@ -1,9 +1,8 @@
-"""An error of one table, at any step of its flushes: nothing is lost, doubled, or held up elsewhere.
+"""An error of one table, or an outage of all: nothing is lost, doubled, or held up elsewhere, at any step.
 
 The tables are in memory; the writer, its flush threads, positions and halts are the product's.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -11,29 +10,29 @@ from threading import local
 from typing import Any, Final
 from unittest import mock
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
 from hypothesis import given
 from hypothesis import strategies as st
+from writer_stand_ins import ManualClock, MemoryLake
 from writer_steps import FLUSH_STEPS
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError, TrimtabError
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import (
-    CommitConflictError,
     CommittedOffsetsLostError,
+    LakeUnavailableError,
+    SchemaRegistryUnavailableError,
     TableAccessError,
     TableSchemaMismatchError,
     TransformError,
 )
-from trimtab.consumer_sdk.lake.interfaces import Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, reduce_changes
+from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.writer.flush import BatchFlusher, FlushBatch
 from trimtab.consumer_sdk.lake.writer.flush_threads import wait_for_flushes
 from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
@@ -41,7 +40,9 @@ from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 TOPICS: Final = ("a", "b", "c")
 PARTITIONS: Final = 2
-STEPS: Final = tuple(step for step in FLUSH_STEPS if step != "offsets-committed")  # of the flush itself
+CALLS: Final = ("open_table", "create_table", "read_offsets", "stage_rows", "commit", "commit_answered")
+STEPS: Final = (*(step for step in FLUSH_STEPS if step != "offsets-committed"), "projected", *CALLS)
+LANDED: Final = ("committed", "commit_answered")  # the error comes behind a commit
 ERRORS: Final = (
     TableSchemaMismatchError,
     TransformError,
@@ -49,6 +50,8 @@ ERRORS: Final = (
     TableAccessError,
     SettingError,
     ValueError,  # nobody expected it
+    LakeUnavailableError,  # retried first
+    SchemaRegistryUnavailableError,
 )
 CONFIG: Final = {
     "group.id": "g",
@@ -57,76 +60,8 @@ CONFIG: Final = {
     "lake.table": "lake.{topic}",
     "batch.max.age": "2 s",
 }
+KEYS: Final = 4  # of a partition, with upserts
 MOST_ROUNDS: Final = 400
-
-
-@dataclass
-class Table:
-    """A table with the offsets of its rows."""
-
-    name: str
-    offsets: CommittedOffsets = field(default_factory=CommittedOffsets)
-    rows: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    attempts: set[str] = field(default_factory=set[str])
-
-    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
-        return VersionedOffsets(self.offsets, self.offsets.encode())
-
-    def read_gaps(self) -> TableGaps:
-        return TableGaps()
-
-    def read_property(self, name: str) -> str | None:
-        raise AssertionError(name)
-
-    def has_committed(self, attempt: str) -> bool:
-        return attempt in self.attempts
-
-    def evolve_schema(self, frame: Any) -> None:
-        raise AssertionError(frame)
-
-    def stage_rows(self, frame: Any, attempt: str) -> StagedFiles:
-        places = list(
-            zip(frame.column("partition").to_pylist(), frame.column("offset").to_pylist(), strict=True)
-        )
-        return StagedFiles(attempt, tuple(places), len(places))
-
-    def commit(
-        self,
-        staged: StagedFiles,
-        offsets: CommittedOffsets,
-        expected: VersionedOffsets,
-        gaps: TableGaps | None = None,
-    ) -> None:
-        assert gaps is None
-        if expected.version != self.offsets.encode():
-            raise CommitConflictError(self.name)
-        self.offsets = offsets
-        self.rows += staged.files
-        self.attempts.add(staged.attempt)
-
-    def delete_staged_files(self, staged: StagedFiles) -> None: ...
-
-
-class Lake:
-    """Tables in memory."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, Table] = {}
-
-    def to_frame(self, records: Records) -> Any:
-        return records
-
-    def is_empty(self, frame: Any) -> bool:
-        return bool(frame.num_rows == 0)
-
-    def open_table(self, name: str) -> Table | None:
-        return self.tables.get(name)
-
-    def create_table(self, name: str, frame: Any, partition_spec: PartitionSpec = ()) -> Table:
-        del frame, partition_spec
-        return self.tables.setdefault(name, Table(name))
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -149,7 +84,7 @@ class Message:
         return 1, 1_700_000_000_000
 
     def key(self) -> bytes:
-        return b"k"
+        return b"%d-%d" % (self.where.partition, self.at % KEYS)
 
     def value(self) -> bytes:
         return b"v"
@@ -190,39 +125,38 @@ class Consumer:
     def commit(self, *, offsets: Any, asynchronous: bool = True) -> None: ...
 
 
-class ManualClock(SystemClock):
-    """A clock that is advanced by hand."""
-
-    now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
+@dataclass(frozen=True)
 class WithOddRows:
-    """A transform to all rows, and those with an odd offset in a second table."""
+    """A transform to all rows, or the changes of their keys; a second table has those with an odd offset."""
 
-    def __init__(self, table: str) -> None:
-        self._table = table
+    table: str
+    is_upsert: bool
+    reach: Callable[[str], None]
 
     def project_records(self, records: Records, to_frame: Callable[[Any], Any]) -> ProjectedRows:
+        self.reach("projected")
         odd = records.filter([offset % 2 == 1 for offset in records.column("offset").to_pylist()])
-        return ProjectedRows(to_frame(records), {f"{self._table}_odd": to_frame(odd)})
+        sides = {f"{self.table}_odd": to_frame(odd)}
+        if not self.is_upsert:
+            return ProjectedRows(to_frame(records), sides)
+        changes = ChangeRows(records, pa.array([False] * records.num_rows))
+        return ProjectedRows(reduce_changes(changes, ("key",)), sides)
 
 
 @dataclass
 class Fault:
-    """Fails one table's flushes at a step, until it is mended."""
+    """Fails the flushes of a table, or of all, at a step, until it is mended."""
 
-    table: str
+    table: str | None
     step: str
     error: type[Exception]
     mended: bool = False
     flushed: local = field(default_factory=local)
 
     def reach(self, step: str) -> None:
-        if getattr(self.flushed, "table", "") == self.table and step == self.step and not self.mended:
-            raise self.error(f"{self.table}: not today")
+        table = getattr(self.flushed, "table", "")
+        if table and table == (self.table or table) and step == self.step and not self.mended:
+            raise self.error(f"{table}: not today")
 
     @contextmanager
     def installed(self) -> Generator[None]:
@@ -237,10 +171,19 @@ class Fault:
 
 
 class Rig:
-    """A writer of all topics, driven round by round: one second each, and no flush outlasts it."""
+    """A writer of all topics, driven round by round: one second each, and those that a flush waits."""
 
-    def __init__(self, ends: dict[TopicPartition, int], fault: Fault, parallelism: int, most: int) -> None:
-        self.lake, self.clock, self.metrics, self.most = Lake(), ManualClock(), LakeMetrics(), most
+    def __init__(
+        self,
+        ends: dict[TopicPartition, int],
+        fault: Fault,
+        parallelism: int,
+        most: int,
+        *,
+        is_upsert: bool = False,
+    ) -> None:
+        self.clock, self.metrics, self.most, self.is_upsert = ManualClock(), LakeMetrics(), most, is_upsert
+        self.lake = MemoryLake(on_call=lambda _, call: fault.reach(call))
         self.ends = ends
         self.consumer = Consumer(ends, dict.fromkeys(ends, 0))
         stepped = type(
@@ -248,17 +191,31 @@ class Rig:
             (LakeWriter,),
             {
                 "_reach_step": lambda _, step: fault.reach(step),
-                "_create_projection": lambda _, table: WithOddRows(table),
+                "_create_projection": lambda _, table: WithOddRows(table, is_upsert, fault.reach),
             },
         )
         config = CONFIG | {"lake.flush.parallelism": parallelism}
         self.writer = stepped(self.consumer, config, lake=self.lake, clock=self.clock, metrics=self.metrics)
         self.writer.on_assign(None, [RawPartition(*partition) for partition in ends])
 
-    def run_until(self, condition: Callable[[], bool], *, seconds: float = 1.0) -> None:
+    @contextmanager
+    def waiting(self) -> Generator[None]:
+        """Let the waits of flushes take time of the clock only."""
+
+        def wait(backoff: RetryBackoff, shortest: float, longest: float, attempt: int) -> float:
+            backoff.raise_if_cancelled()
+            self.clock.now += min(longest, shortest * 2.0**attempt)
+            return attempt
+
+        with mock.patch.object(RetryBackoff, "_wait", wait):
+            yield
+
+    def run_until(self, condition: Callable[[], bool], *, seconds: float = 1.0) -> float:
+        """Return the seconds that it took."""
+        begun = self.clock.now
         for _ in range(MOST_ROUNDS):
             if condition():
-                return
+                return self.clock.now - begun
             self.writer.write(self.consumer.consume(self.most))  # raises nothing
             wait_for_flushes(self.writer._flushes.in_flight.values(), 30)
             self.clock.now += seconds
@@ -276,15 +233,21 @@ class Rig:
         return self.list_due(topic) - set(self.read_rows(f"lake.{topic}"))
 
     def list_due(self, topic: str) -> set[tuple[int, int]]:
-        return {(p.partition, n) for p, end in self.ends.items() if p.topic == topic for n in range(end)}
+        """Return the rows that a topic's table must have: of each key the last, with upserts."""
+        ends = {p.partition: end for p, end in self.ends.items() if p.topic == topic}
+        first = {n: max(0, end - KEYS) if self.is_upsert else 0 for n, end in ends.items()}
+        return {(n, offset) for n, end in ends.items() for offset in range(first[n], end)}
+
+    def list_odd(self, topic: str) -> list[tuple[int, int]]:
+        ends = sorted((p.partition, end) for p, end in self.ends.items() if p.topic == topic)
+        return [(n, offset) for n, end in ends for offset in range(1, end, 2)]
 
     def read_rows(self, table: str) -> list[tuple[int, int]]:
-        return self.lake.tables[table].rows if table in self.lake.tables else []
+        return self.lake.tables[table].places if table in self.lake.tables else []
 
     def check(self, topic: str) -> None:
-        due = sorted(self.list_due(topic))
-        assert sorted(self.read_rows(f"lake.{topic}")) == due
-        assert sorted(self.read_rows(f"lake.{topic}_odd")) == [place for place in due if place[1] % 2]
+        assert sorted(self.read_rows(f"lake.{topic}")) == sorted(self.list_due(topic))
+        assert sorted(self.read_rows(f"lake.{topic}_odd")) == self.list_odd(topic)
 
     def is_halted(self, table: str) -> bool:
         return self.metrics.registry.get_sample_value("trimtab_halted_tables", {"table": table}) == 1
@@ -303,6 +266,7 @@ class Case:
     seconds: float  # from round to round after the mending
     is_flushed: bool  # before the mending
     is_reassigned: bool
+    is_upsert: bool
 
 
 CASES: Final = st.builds(
@@ -316,33 +280,64 @@ CASES: Final = st.builds(
     seconds=st.sampled_from([1.0, 40.0]),
     is_flushed=st.booleans(),
     is_reassigned=st.booleans(),
+    is_upsert=st.booleans(),
 )
+
+
+@contextmanager
+def running(case: Case, fault: Fault) -> Generator[Rig]:
+    """Run a writer of all topics, of which the case's has a record at least."""
+    partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
+    ends = dict(zip(partitions, case.lengths, strict=True))
+    ends[TopicPartition(case.topic, 0)] += 1
+    with fault.installed():
+        rig = Rig(ends, fault, case.parallelism, case.most, is_upsert=case.is_upsert)
+        with rig.waiting():
+            yield rig
 
 
 @given(CASES)
 def test_a_table_that_cannot_be_written_touches_no_other(case: Case) -> None:
     """Others have all rows while it fails; it has them exactly once after the mending, wherever it failed."""
-    partitions = [TopicPartition(topic, number) for topic in TOPICS for number in range(PARTITIONS)]
-    ends = dict(zip(partitions, case.lengths, strict=True))
-    ends[TopicPartition(case.topic, 0)] += 1
-    fault = Fault(f"lake.{case.topic}", case.step, case.error)
+    table = f"lake.{case.topic}"
+    fault = Fault(table, case.step, case.error)
     others = [topic for topic in TOPICS if topic != case.topic]
-    with fault.installed():
-        rig = Rig(ends, fault, case.parallelism, case.most)
-        rig.run_until(lambda: rig.is_halted(fault.table))
+    # a lost answer halts nothing: the table's history has the commit
+    is_found = (case.step, case.error) == ("commit_answered", LakeUnavailableError)
+    with running(case, fault) as rig:
+        rig.run_until(lambda: is_found or rig.is_halted(table))
         rig.run_until(lambda: not any(map(rig.list_missing, others)))
         for other in others:
             rig.check(other)
         # behind the commit nothing is left to fail: the table may have come over it by itself
-        with suppress(TrimtabError) if case.step == "committed" else pytest.raises(TrimtabError):
+        with suppress(TrimtabError) if case.step in LANDED else pytest.raises(TrimtabError):
             (rig.writer.flush if case.is_flushed else rig.writer.raise_if_halted)()
         if case.is_reassigned:
-            rig.reassign([p for p in partitions if p.topic == case.topic])
+            rig.reassign([p for p in rig.ends if p.topic == case.topic])
         fault.mended = True
         rig.run_until(
-            lambda: not rig.list_missing(case.topic) and not rig.is_halted(fault.table), seconds=case.seconds
+            lambda: not rig.list_missing(case.topic) and not rig.is_halted(table), seconds=case.seconds
         )
         rig.writer.close()
+    for topic in TOPICS:
+        rig.check(topic)
+
+
+@given(CASES, st.sampled_from([LakeUnavailableError, SchemaRegistryUnavailableError]), st.integers(0, 3600))
+def test_an_outage_of_all_tables_ends_nothing(case: Case, error: type[TrimtabError], seconds: int) -> None:
+    """However long it lasts; within a minute of its end every table has all rows exactly once."""
+    fault = Fault(None, case.step, error)
+    with running(case, fault) as rig:
+        begun = rig.clock.now
+        rig.run_until(lambda: rig.clock.now - begun >= seconds, seconds=10.0)
+        if case.is_reassigned:
+            rig.reassign([p for p in rig.ends if p.topic == case.topic])
+        fault.mended = True
+        rounds = rig.run_until(
+            lambda: not any(map(rig.list_missing, TOPICS)) and not any(map(rig.is_halted, rig.lake.tables))
+        )
+        rig.writer.close()
+    assert rounds < 60 + max(case.lengths)  # a record a second, at worst
     for topic in TOPICS:
         rig.check(topic)
 
@@ -353,5 +348,5 @@ def test_tables_have_rows_at_all() -> None:
     rig = Rig({TopicPartition("a", 0): 5, TopicPartition("b", 1): 4}, fault, 2, 3)
     rig.run_until(lambda: not rig.list_missing("a") and not rig.list_missing("b"))
     rig.writer.close()
-    counts = defaultdict(int, {table: len(content.rows) for table, content in rig.lake.tables.items()})
+    counts = {table: len(content.places) for table, content in rig.lake.tables.items()}
     assert counts == {"lake.a": 5, "lake.a_odd": 2, "lake.b": 4, "lake.b_odd": 2}

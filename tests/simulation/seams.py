@@ -28,9 +28,9 @@ def _random(*seed: Any) -> random.Random:
     return random.Random(*own)  # noqa: S311 - jitter
 
 
-def _pace(rng: random.Random) -> retry.RetryBackoff:
+def _pace(rng: random.Random, **given: Any) -> retry.RetryBackoff:
     cancel: Any = green.Event()
-    return retry.RetryBackoff(rng, cancel)
+    return retry.RetryBackoff(rng, cancel, **given)
 
 
 THREADS = SimpleNamespace(Thread=green.Thread, Event=green.Event)

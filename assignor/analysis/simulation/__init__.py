@@ -1,16 +1,13 @@
 """Simulation of heuristics on streams of write rates, with backlogs and pauses. Pure."""
 
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun, run_simulation
-from trimtab.assignor.analysis.simulation.comparison import PairComparison, compare_pair, summarize_runs
 from trimtab.assignor.analysis.simulation.contenders import (
     Contender,
     default_contender_names,
     parse_contender,
     parse_contenders,
 )
-from trimtab.assignor.analysis.simulation.hindsight import HindsightBound, HindsightInput, bound_in_hindsight
-from trimtab.assignor.analysis.simulation.hindsight_gap import HindsightGap, measure_gap
-from trimtab.assignor.analysis.simulation.metrics import RunSummary, average_summaries
+from trimtab.assignor.analysis.simulation.metrics import RunSummary, average_summaries, summarize_runs
 from trimtab.assignor.analysis.simulation.recommendation import (
     CANDIDATE_HEADROOMS,
     SettingCandidate,
@@ -22,20 +19,13 @@ from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 __all__ = [
     "CANDIDATE_HEADROOMS",
     "Contender",
-    "HindsightBound",
-    "HindsightGap",
-    "HindsightInput",
-    "PairComparison",
     "RunSummary",
     "SettingCandidate",
     "SettingRecommendation",
     "SimulationRun",
     "SimulationSetup",
     "average_summaries",
-    "bound_in_hindsight",
-    "compare_pair",
     "default_contender_names",
-    "measure_gap",
     "parse_contender",
     "parse_contenders",
     "recommend_setting",

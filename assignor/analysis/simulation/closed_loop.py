@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.assignor.analysis.simulation.backlog_model import PartitionBacklogs, ReadingStage
-from trimtab.assignor.analysis.simulation.contenders import DecisionSource, SimulatedDecision
+from trimtab.assignor.analysis.simulation.contenders import Contender, DecisionIterator, SimulatedDecision
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
@@ -37,8 +37,7 @@ class SimulationRun:
     fullest: FloatArray  # load ÷ capacity of the fullest consumer once the decision is carried out
     decided: BoolArray  # a placement was decided and carried out within the tick
     feasible: BoolArray  # a placement within the headroom was found, on these consumers
-    overfull: BoolArray  # a consumer with several partitions is above the headroom
-    avoidable: BoolArray  # so it is, and a placement was found in which only single partitions are
+    avoidable: BoolArray  # a consumer with several partitions is above the headroom, and need not be
     # Of the time up to the tick: effects of the decision before.
     arrived: FloatArray  # bytes
     late: FloatArray  # bytes
@@ -58,7 +57,6 @@ class _DecisionEffects(NamedTuple):
     fullest: float
     decided: bool
     feasible: bool
-    overfull: bool
     avoidable: bool
 
 
@@ -70,24 +68,30 @@ class _TickEffects(NamedTuple):
     worst_lag: float = 0.0
 
 
-def run_simulation(source: DecisionSource, stream: WriteRateStream, setup: SimulationSetup) -> SimulationRun:
-    """Simulate decisions on a stream. Raises BrokenHeuristicError for a broken heuristic."""
+def run_simulation(
+    contender: Contender,
+    stream: WriteRateStream,
+    setup: SimulationSetup,
+    iter_decisions: DecisionIterator | None = None,
+) -> SimulationRun:
+    """Simulate a contender on a stream, or these decisions in its name. Raises BrokenHeuristicError."""
+    iter_decisions = iter_decisions or contender.iter_decisions
     queues = PartitionBacklogs(stream.rates, setup)
     rates = np.nan_to_num(stream.rates, nan=0.0)
     decided: list[_DecisionEffects] = []
     passed = [_TickEffects()]
     unowned = np.full(len(stream.partitions), UNASSIGNED, dtype=np.int32)
     before: SimulatedDecision | None = None
-    for tick, after in enumerate(source.iter_decisions(stream, setup, lambda: queues.backlog)):
+    for tick, after in enumerate(iter_decisions(stream, setup, lambda: queues.backlog)):
         before = before or SimulatedDecision.at_once(unowned, after.members)
         moved = _find_moves(before, after)
         decided.append(_measure_decision(before, after, moved, rates[tick], setup))
         if tick + 1 < len(rates):
-            paused = _pause_all(moved, rebalanced=decided[-1].rebalanced) if source.eager else moved
+            paused = _pause_all(moved, rebalanced=decided[-1].rebalanced) if contender.eager else moved
             passed.append(_advance_backlogs(queues, after, paused, rates[tick + 1], setup))
         before = after
     columns = zip(*(d + p for d, p in zip(decided, passed, strict=True)), strict=True)
-    return SimulationRun(source.name, source.packs_by_capacity, *map(np.array, columns))
+    return SimulationRun(contender.name, contender.packs_by_capacity, *map(np.array, columns))
 
 
 def _find_moves(before: SimulatedDecision, after: SimulatedDecision) -> list[BoolArray]:
@@ -130,7 +134,6 @@ def _measure_decision(
         fullest=float(load.max(initial=0.0)) / setup.capacity,
         decided=rebalanced if after.decided is None else after.decided,
         feasible=fits and bool(rate.max(initial=0.0) <= usable),
-        overfull=overfull,
         avoidable=fits and overfull,
     )
 

@@ -13,7 +13,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, Self, TypeAlias
+from typing import Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -66,29 +66,10 @@ class SimulatedDecision:
         return self.changes[-1].owner
 
 
-class DecisionSource(Protocol):
-    """What decides in a simulation: `Contender`, or the sidecar's control loop."""
-
-    @property
-    def name(self) -> str:
-        """Name in the results."""
-        ...
-
-    @property
-    def packs_by_capacity(self) -> bool:
-        """Whether it decides the number of consumers by capacity, so that CBS applies."""
-        ...
-
-    @property
-    def eager(self) -> bool:
-        """Whether all partitions pause whenever one moves."""
-        ...
-
-    def iter_decisions(
-        self, stream: WriteRateStream, setup: SimulationSetup, lags: BacklogReader
-    ) -> Iterator[SimulatedDecision]:
-        """Yield the decision of every tick; `lags` is called before each."""
-        ...
+DecisionIterator: TypeAlias = Callable[
+    [WriteRateStream, SimulationSetup, BacklogReader], Iterator[SimulatedDecision]
+]
+"""Yields the decision of every tick; calls the reader before each."""
 
 
 @dataclass(frozen=True, slots=True)

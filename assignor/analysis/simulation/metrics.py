@@ -1,6 +1,6 @@
 """Summary of a run in figures that matter to an operator."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -9,6 +9,7 @@ import numpy as np
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.score import cardinal_bin_score
 
 SIMULATED_HOUR_S: Final = 3600.0
 
@@ -40,10 +41,20 @@ class RunSummary:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
-def summarize_run(
+def summarize_runs(
+    runs: Mapping[str, SimulationRun], setup: SimulationSetup, bounds: Sequence[int]
+) -> dict[str, RunSummary]:
+    """Return the summary of each run on one stream.
+
+    CBS is relative to the fewest bins of those that pack by capacity; `bounds` (N,) are L2's.
+    """
+    scores = cardinal_bin_score({n: r.consumers.tolist() for n, r in runs.items() if r.packs_by_capacity})
+    return {n: _summarize_run(run, setup, bounds, scores.get(n)) for n, run in runs.items()}
+
+
+def _summarize_run(
     run: SimulationRun, setup: SimulationSetup, bounds: Sequence[int], cbs: float | None
 ) -> RunSummary:
-    """Return a run's summary; `bounds` (N,) are L2's, `cbs` is the cardinal bin score, a share."""
     ticks = len(run.consumers)
     hours = (ticks - 1) * setup.tick / SIMULATED_HOUR_S  # the first tick moves nothing: no owners yet
     return RunSummary(

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -49,10 +49,12 @@ class JsonChangeDecoder:
     dates_are_numbers: bool = True  # as Debezium's
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
     nulls_outside: frozenset[str] = frozenset()  # paths of columns, as those of JsonDecoder; no key
+    spared: frozenset[str] = frozenset()
 
     def decode_values(self, records: Table) -> DecodedRecords:
         """Return the record columns and those of the values."""
-        return self._create_decoder(self.value_schema, self.nulls_outside).decode_batch(records)
+        decoder = self._create_decoder(self.value_schema)
+        return replace(decoder, nulls_outside=self.nulls_outside, spared=self.spared).decode_batch(records)
 
     def decode_keys(self, keys: Array) -> tuple[Array, dict[int, str]]:
         """Return a struct for each key, and the reasons of unreadable ones."""
@@ -67,8 +69,8 @@ class JsonChangeDecoder:
         """Return None: JSON tells none."""
         del data
 
-    def _create_decoder(self, schema: Any, nulls_outside: frozenset[str] = frozenset()) -> JsonDecoder:
-        return JsonDecoder(schema, self.timestamp_rules, self.dates_are_numbers, nulls_outside)
+    def _create_decoder(self, schema: Any) -> JsonDecoder:
+        return JsonDecoder(schema, self.timestamp_rules, self.dates_are_numbers)
 
 
 @dataclass(frozen=True, slots=True)

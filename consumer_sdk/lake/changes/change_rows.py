@@ -11,7 +11,7 @@
    except in a `before` of JSON that is not written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -70,9 +70,16 @@ class _ChangeOrder:
 
 
 def build_change_rows(
-    records: Table, changes: RecognizedChanges, rules: KeyRules, decoder: ChangeDecoder, ranges: ValueRanges
+    records: Table,
+    changes: RecognizedChanges,
+    rules: KeyRules,
+    decoder: ChangeDecoder,
+    ranges: ValueRanges,
+    spared: Mapping[int, str],
 ) -> tuple[ChangeRows, dict[int, str]]:
     """Return the changes, and the reasons of the records that have no key, or values out of range.
+
+    `spared` are faults by record in its `before`, or in both if they are one.
 
     Raises TableSchemaMismatchError, and what the decoder raises for a registry.
     """
@@ -84,6 +91,10 @@ def build_change_rows(
     rows, errors = _fill_keys(_to_row_table(structs, rules.columns), record_keys, rules.columns, decoder)
     rows, outside = _check_ranges(rows, order, rules, ranges)
     reasons = {int(order.records[at]): text for at, text in (outside | errors).items()}
+    at_fault = ~order.deletes | rules.soft_deletes
+    if changes.before is not changes.after:
+        at_fault &= order.sources >= records.num_rows
+    reasons |= {at: spared[at] for at in order.records[at_fault].tolist() if at in spared}
     kept = pa.array(~np.isin(order.records, sorted(reasons)))
     positions = records.select(list(POSITION_COLUMNS)).take(pa.array(order.records))
     table = pa.table({**_columns_of(positions), **_columns_of(rows)})

@@ -18,9 +18,12 @@ def create_json_change_decoder(
     timestamp_rules: TimestampRules,
     *,
     nulls_outside: bool = False,
-    soft_deletes: bool = False,
+    is_lenient: bool = False,
 ) -> JsonChangeDecoder:
-    """Return the decoder of changes whose rows have these columns. Raises SettingError."""
+    """Return the decoder of changes whose rows have these columns. Raises SettingError.
+
+    A lenient one spares the columns that not every change writes (`KeyedProjection`).
+    """
     row = parse_json_schema(ddl)
     for name in key:
         _check_key_column(name, row, ddl)
@@ -28,9 +31,13 @@ def create_json_change_decoder(
     rules = dict(timestamp_rules)
     for place in _list_row_fields(form):
         rules |= prefix_rules(timestamp_rules, place)
+    prefixes = [f"{place}." for place in _list_row_fields(form)] or [""]
     others = [name for name in row.names if name not in key]  # the record's key would fill a null in the key
-    nullable = _list_nullable(others, form, nulls_outside=nulls_outside, soft_deletes=soft_deletes)
-    return JsonChangeDecoder(build_value_schema(row, form), key_schema, form == DEBEZIUM, rules, nullable)
+    nullable = frozenset(prefix + name for prefix in prefixes for name in others if nulls_outside)
+    # `before`, or the row of a mapping, which is that of a delete, too
+    spared = frozenset(prefixes[0] + name for name in others if is_lenient and name != _op_column(form))
+    schema = build_value_schema(row, form)
+    return JsonChangeDecoder(schema, key_schema, form == DEBEZIUM, rules, nullable, spared)
 
 
 def build_value_schema(row: Any, form: ChangeFormat) -> Any:
@@ -54,14 +61,9 @@ def _list_row_fields(form: ChangeFormat) -> tuple[str, ...]:
     return () if form.row is None else (form.row,)
 
 
-def _list_nullable(
-    columns: list[str], form: ChangeFormat, *, nulls_outside: bool, soft_deletes: bool
-) -> frozenset[str]:
-    """Return the paths of columns that are null if out of range, with `before` where it is not written."""
-    prefixes = [f"{place}." for place in _list_row_fields(form)] or [""]
-    if not nulls_outside:
-        prefixes = ["before."] if form == DEBEZIUM and not soft_deletes else []
-    return frozenset(prefix + name for prefix in prefixes for name in columns)
+def _op_column(form: ChangeFormat) -> str | None:
+    """Return the column of the operation among those of the row, if any."""
+    return None if isinstance(form, str) or form.row is not None else form.op
 
 
 def _check_key_column(name: str, row: Any, ddl: str) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,17 @@ import pyarrow as pa
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, FIELD_COLUMN, column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table
+
+MAX_VALUE_BYTES: Final = 1_000_000_000  # of one batch: an Arrow array holds 2 GiB of text
+MAX_COLUMN_BYTES: Final = 512_000_000  # of one batch, beside the text
+
+
+class BatchTooLargeError(Exception):
+    """A batch whose columns take too much memory; its first `records` take less."""
+
+    def __init__(self, records: int) -> None:
+        super().__init__(f"the columns of a batch take more than {MAX_COLUMN_BYTES} bytes")
+        self.records: Final = records
 
 
 class Reason(str):
@@ -21,7 +32,12 @@ class Reason(str):
     @classmethod
     def of_field(cls, field: str | None, problem: str) -> "Reason":
         """Return the reason with the field's path; None: the whole record is at fault."""
-        reason = cls(problem if field is None else f"{field}: {problem}")
+        return cls.of_letter(field, problem if field is None else f"{field}: {problem}")
+
+    @classmethod
+    def of_letter(cls, field: str | None, error: str) -> "Reason":
+        """Return the reason of a dead letter with these columns."""
+        reason = cls(error)
         reason.field = field
         return reason
 
@@ -39,8 +55,10 @@ def decode_objects(
 ) -> DecodedRecords:
     """Return the record columns and those of `schema`; a record without a value has nulls there.
 
-    `parse` returns a struct for each of the values, and the reasons of dead letters by row.
+    `parse` returns a struct for each of the values, and the reasons of dead letters by row. Raises
+    BatchTooLargeError.
     """
+    check_value_bytes(records)
     values = records.column("value").combine_chunks()
     present = values.is_valid()
     parsed, errors = parse(values.drop_null())
@@ -52,6 +70,13 @@ def decode_objects(
         return DecodedRecords(rows, None)
     positions = np.flatnonzero(present.to_numpy(zero_copy_only=False))
     return split_by_reason(rows, records, {int(positions[at]): text for at, text in errors.items()})
+
+
+def check_value_bytes(records: Records) -> None:
+    """Raise BatchTooLargeError for records with more bytes of values than one array holds."""
+    total, count = records.column("value").nbytes, records.num_rows
+    if total > MAX_VALUE_BYTES and count > 1:
+        raise BatchTooLargeError(max(1, count * MAX_VALUE_BYTES // total))
 
 
 def split_by_reason(rows: Table, records: Table, reasons: dict[int, str]) -> DecodedRecords:

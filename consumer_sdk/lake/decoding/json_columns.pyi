@@ -10,5 +10,7 @@ def read_objects(
     *,
     dates_are_numbers: bool = False,
     nulls_outside: Collection[str] = ...,
+    spared: Collection[str] = ...,
+    most_bytes: int = ...,
 ) -> tuple[Any, dict[int, tuple[str | None, str]]]: ...
 def name_type(kind: Any) -> str: ...

@@ -77,6 +77,7 @@ cdef class _Column:
     cdef Py_ssize_t nulls
     cdef bint is_begun
     cdef bint nulls_outside  # a value out of range of its type is null
+    cdef bint is_spared  # and so is any other that the type does not take
     cdef Buffer valid  # a byte for each value
     cdef Py_ssize_t blank_bytes  # memory of a null, unless all are
 
@@ -115,15 +116,20 @@ cdef class _Column:
             return cursor.fail()
         if not self.is_begun:
             self.begin()
-        return self.read_limited(cursor) if self.nulls_outside else self.read(cursor)
+        return self.read_limited(cursor) if self.nulls_outside or self.is_spared else self.read(cursor)
 
     cdef int read_limited(self, Cursor cursor) except -1:
         cdef Py_ssize_t length = self.length
+        cdef const uint8_t* start = cursor.at
         try:
             return self.read(cursor)
-        except OutOfRangeError:
-            self.truncate(length)
-            return self.add_nulls(1)
+        except RefusedError as error:
+            if not self.is_spared and not isinstance(error, OutOfRangeError):
+                raise
+        self.truncate(length)
+        cursor.at = start
+        cursor.skip_value()
+        return self.add_nulls(1)
 
     cdef int begin(self) except -1:
         self.is_begun = True
@@ -677,18 +683,29 @@ cdef class _StructColumn(_Column):
         return f".{self.kind[self.current].name}{column.find_place()}"
 
 
-def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nulls_outside=frozenset()):
+def read_objects(
+    values,
+    schema,
+    timestamp_rules,
+    *,
+    dates_are_numbers=False,
+    nulls_outside=frozenset(),
+    spared=frozenset(),
+    Py_ssize_t most_bytes=MAX_ITEM_BYTES,
+):
     """Return a struct for each value, null if it is refused, and by row the field and the reason.
 
     `values` are binary without nulls, `schema` is a pyarrow schema, `timestamp_rules` are TimestampRules.
     With `dates_are_numbers` a number in a DATE is the days since 1970. `nulls_outside` are paths of columns in
-    which a number out of range of its type is null. Years are not limited: `value_ranges` does that.
+    which a number out of range of its type is null, `spared` of those in which any value is that the type does
+    not take. Years are not limited: `value_ranges` does that.
+    Of more values than take `most_bytes` of columns, beside their text, only the first ones are read.
     """
     kind = pa.struct(list(schema))
     cdef _StructColumn root = _create_column(kind, "", timestamp_rules, dates_are_numbers)
-    _set_nulls_outside(root, "", nulls_outside, False)
+    _set_nulls(root, "", nulls_outside, spared, False)
     cdef Cursor cursor = Cursor()
-    cdef Py_ssize_t row, count = len(values)
+    cdef Py_ssize_t row, count = len(values), used = 0
     refused = {}
     if not count:
         return pa.nulls(0, root.kind), refused
@@ -704,6 +721,12 @@ def read_objects(values, schema, timestamp_rules, *, dates_are_numbers=False, nu
             _read_object(root, cursor)
         except RefusedError as error:
             refused[row] = root.find_place()[1:] or None, str(error)
+            cursor.item_bytes = 0
+        used += root.blank_bytes + cursor.item_bytes
+        if row and used > most_bytes:
+            root.truncate(row)
+            refused.pop(row, None)
+            break
         if root.length == row:
             root.truncate(row)
             root.add_nulls(1)
@@ -720,14 +743,15 @@ cdef int _read_object(_StructColumn root, Cursor cursor) except -1:
     return 0
 
 
-cdef int _set_nulls_outside(_Column column, str path, object paths, bint is_inside) except -1:
-    column.nulls_outside = is_inside or path in paths
+cdef int _set_nulls(_Column column, str path, object outside, object spared, bint is_inside) except -1:
+    column.nulls_outside = is_inside or path in outside
+    column.is_spared = path in spared
     if isinstance(column, _StructColumn):
         prefix = f"{path}." if path else ""
         for field, child in zip(column.kind, (<_StructColumn>column).columns):
-            _set_nulls_outside(child, f"{prefix}{field.name}", paths, column.nulls_outside)
+            _set_nulls(child, f"{prefix}{field.name}", outside, spared, column.nulls_outside)
     elif isinstance(column, _ArrayColumn):
-        _set_nulls_outside((<_ArrayColumn>column).items, path, paths, column.nulls_outside)
+        _set_nulls((<_ArrayColumn>column).items, path, outside, frozenset(), column.nulls_outside)
     return 0
 
 

@@ -4,6 +4,7 @@ A value that Connect wraps (JsonConverter: `{"schema": {"type": …}, "payload":
 `lake.schema` has both of these columns.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
@@ -17,6 +18,8 @@ from pyspark.sql.types import DataType, StructType
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.decoding.decoded_records import (
+    MAX_COLUMN_BYTES,
+    BatchTooLargeError,
     DecodedRecords,
     Reason,
     convert_in_parts,
@@ -32,6 +35,8 @@ _PAYLOAD: Final = "payload"
 _WRAPPER: Final = frozenset({"schema", _PAYLOAD})
 _WRAPPED: Final = r'(?s)^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:.*\}\s*,\s*"payload"\s*:'
 _NULL_PAYLOAD: Final = "its payload is null"
+# as a type, not as the name of a column
+_BARE_TIMESTAMP: Final = re.compile(r"\btimestamp\s*([,>]|$|not\b|comment\b|default\b)", re.IGNORECASE)
 _PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
     types.BooleanType(): pa.bool_(),
     types.ByteType(): pa.int8(),
@@ -53,20 +58,25 @@ class JsonDecoder:
     """Decodes JSON objects; `schema` is pyarrow's.
 
     `dates_are_numbers`: a number in a DATE is the days since 1970, as Debezium's. `nulls_outside`:
-    paths of columns in which a value out of range of its type is null. Years are limited by `value_ranges`.
+    paths of columns in which a value out of range of its type is null, `spared` of those in which any value
+    is that the type does not take. Years are limited by `value_ranges`.
     """
 
     schema: Any
     timestamp_rules: TimestampRules = field(default_factory=dict[str, str])
     dates_are_numbers: bool = False
     nulls_outside: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
 
     def decode_batch(self, records: Records) -> DecodedRecords:
-        """Return the record columns and those of the values, and the dead letters."""
+        """Return the rows and the dead letters. Raises BatchTooLargeError."""
         return decode_objects(records, self.schema, self.read_values)
 
     def read_values(self, values: Array) -> tuple[Array, dict[int, str]]:
-        """Return a struct for each value, null for a dead letter, and the reasons by row."""
+        """Return a struct for each value, null for a dead letter, and the reasons by row.
+
+        Raises BatchTooLargeError.
+        """
         if {name.lower() for name in self.schema.names} >= _WRAPPER:
             return _read_objects(self, values)
         wrapped = pc.match_substring_regex(values, _WRAPPED)
@@ -79,6 +89,7 @@ class JsonDecoder:
             schema=pa.schema([(_PAYLOAD, pa.struct(list(self.schema)))]),
             timestamp_rules=prefix_rules(self.timestamp_rules, _PAYLOAD),
             nulls_outside=frozenset(f"{_PAYLOAD}.{path}" for path in self.nulls_outside),
+            spared=frozenset(f"{_PAYLOAD}.{path}" for path in self.spared),
         )
         structs, reasons = _read_objects(inside, values)
         rows = structs.flatten()[0]
@@ -93,7 +104,11 @@ def _read_objects(decoder: JsonDecoder, values: Array) -> tuple[Array, dict[int,
         decoder.timestamp_rules,
         dates_are_numbers=decoder.dates_are_numbers,
         nulls_outside=decoder.nulls_outside,
+        spared=decoder.spared,
+        most_bytes=MAX_COLUMN_BYTES,
     )
+    if len(structs) < len(values):
+        raise BatchTooLargeError(len(structs))
     return structs, {row: Reason.of_field(*why) for row, why in refused.items()}
 
 
@@ -101,11 +116,17 @@ def parse_json_schema(ddl: str) -> Any:
     """Return the pyarrow schema of a DDL text. Raises SettingError."""
     try:
         columns = cast("StructType", StructType.fromDDL(ddl))
+        bare = cast("StructType", StructType.fromDDL("t TIMESTAMP"))[0].dataType
     except (PySparkException, Py4JJavaError, ValueError) as error:  # not a JVM that has died
         line = str(error).strip().splitlines()[0]
         raise SettingError(
             f'lake.schema: {ddl!r} is not a list of Spark SQL columns like "id BIGINT, name STRING": {line}'
         ) from error
+    if bare != types.TimestampType() and _BARE_TIMESTAMP.search(ddl):
+        raise SettingError(
+            f"lake.schema: {ddl!r}: by spark.sql.timestampType a TIMESTAMP of this session has no time zone: "
+            "write TIMESTAMP_LTZ or TIMESTAMP_NTZ, or omit that setting"
+        )
     _check_names(ddl, [column_name(name) for name in columns.names])
     return pa.schema([(column.name, _to_arrow_type(column.name, column.dataType)) for column in columns])
 

@@ -33,6 +33,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     ColumnCounter,
     DecodedColumn,
     DecodedRow,
+    ItemCounter,
     UnusableSchemaError,
     ValueConverter,
     ValueReader,
@@ -79,16 +80,18 @@ def create_protobuf_reader(
         _add_with_imports(pool, main, files, set())
         message: Descriptor = pool.FindMessageTypeByName(_find_message_name(main, path))
         kind = GetMessageClass(message)
-        column = _ProtobufColumnBuilder(ranges).build_message(message, frozenset())
+        builder = _ProtobufColumnBuilder(ranges)
+        column = builder.build_message(message, frozenset())
         if column.convert is None or not pa.types.is_struct(column.type):
             raise UnusableSchemaError(f"the message {message.full_name} has no fields, so it has no columns")
-        get, columns = column.convert, pa.schema(list(column.type))
+        get, columns, items = column.convert, pa.schema(list(column.type)), builder.items
 
     def read(data: bytes) -> DecodedRow:
+        items.values = 0
         row: DecodedRow = get(kind.FromString(data))
         return row
 
-    return ValueReader(columns, read)
+    return ValueReader(columns, read, items)
 
 
 def _parse_descriptor(name: str, body: str) -> FileDescriptorProto:
@@ -138,6 +141,7 @@ class _ProtobufColumnBuilder(ColumnCounter):
     def __init__(self, ranges: ValueRanges) -> None:
         super().__init__()
         self._ranges = ranges
+        self.items = ItemCounter()
 
     def build_message(self, kind: Descriptor, enclosing: frozenset[str]) -> DecodedColumn:
         name = kind.full_name
@@ -165,13 +169,14 @@ class _ProtobufColumnBuilder(ColumnCounter):
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             return self._build_map(field, enclosing)
         outer, self._ranges = self._ranges, self._ranges.within(field.name)
-        value = self._build_value(field, enclosing)
+        value, width = self._build_items(field, enclosing)
         self._ranges = outer
         get = attrgetter(field.name)
         convert = value.convert or keep_value
 
         def read_all(message: Any) -> list[Any]:
             values = get(message)
+            self.items.count(len(values) * width)
             return list(values) if value.convert is None else [convert(v) for v in values]
 
         def read_present(message: Any) -> Any:
@@ -189,13 +194,21 @@ class _ProtobufColumnBuilder(ColumnCounter):
     def _build_map(self, field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
         assert field.message_type is not None
         name, entry = field.name, field.message_type.fields_by_name
-        key, value = self._build_value(entry["key"], enclosing), self._build_value(entry["value"], enclosing)
+        key = self._build_value(entry["key"], enclosing)
+        value, width = self._build_items(entry["value"], enclosing)
         convert = value.convert or keep_value
 
         def pairs(message: Any) -> list[tuple[Any, Any]]:
-            return [(k, convert(v)) for k, v in getattr(message, name).items()]
+            entries = getattr(message, name)
+            self.items.count(len(entries) * width)
+            return [(k, convert(v)) for k, v in entries.items()]
 
         return DecodedColumn(pa.map_(key.type, value.type), pairs)
+
+    def _build_items(self, field: _Field, enclosing: frozenset[str]) -> tuple[DecodedColumn, int]:
+        """Return a field's value, and the number of columns that one has."""
+        before = self.columns
+        return self._build_value(field, enclosing), max(1, self.columns - before)
 
     def _build_value(self, field: _Field, enclosing: frozenset[str]) -> DecodedColumn:
         if field.message_type is not None:

@@ -12,23 +12,37 @@ Rules:
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding import wire_format
-from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, take_dead_letters
+from trimtab.consumer_sdk.lake.decoding.decoded_records import (
+    MAX_COLUMN_BYTES,
+    BatchTooLargeError,
+    DecodedRecords,
+    Reason,
+    check_value_bytes,
+    take_dead_letters,
+)
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES, OutOfRangeError, ValueRanges
-from trimtab.consumer_sdk.lake.decoding.value_reader import DecodedRow, UnusableSchemaError, ValueReader
+from trimtab.consumer_sdk.lake.decoding.value_reader import (
+    MAX_READ_VALUES,
+    DecodedRow,
+    UnusableSchemaError,
+    ValueReader,
+)
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_name
 
 AVRO_DECODER: Final = "avro"
 PROTOBUF_DECODER: Final = "protobuf"
-DECODING_CHUNK_ROWS: Final = 10_000  # bounds the Python values in memory
+# Bounds of the Python values in memory, with MAX_READ_VALUES.
+DECODING_CHUNK_ROWS: Final = 10_000
+DECODING_CHUNK_BYTES: Final = 16_000_000
 # per batch: values of another format that begin with byte 0 would cause a request for each record
 MAX_UNKNOWN_SCHEMAS: Final = 100
 
@@ -47,16 +61,28 @@ class RegistryDecoder:
     _readers: dict[bytes, ValueReader] = field(default_factory=dict[bytes, ValueReader])
 
     def decode_batch(self, records: Records) -> DecodedRecords:
-        """Decode a batch. Raises SchemaRegistryUnavailableError, TableSchemaMismatchError."""
+        """Decode a batch.
+
+        Raises SchemaRegistryUnavailableError, TableSchemaMismatchError, BatchTooLargeError.
+        """
+        check_value_bytes(records)
         prefix = self._read_prefix
-        chunks = records.to_batches(max_chunksize=DECODING_CHUNK_ROWS)
+        chunks = [part for chunk in records.to_batches(DECODING_CHUNK_ROWS) for part in _cut_chunk(chunk)]
         # all schemas before the first chunk: every chunk has the columns of the whole batch
         readers = self._resolve_all({p for chunk in chunks for p in _iterate_prefixes(chunk, prefix)})
         schema = _unify_columns({p: r for p, r in readers.items() if isinstance(r, ValueReader)})
-        decoded = [_DecodingChunk(chunk, prefix, readers, schema).decode() for chunk in chunks]
-        bad = [letters for _, letters in decoded if letters is not None]
-        rows = pa.Table.from_batches([good for good, _ in decoded])
-        return DecodedRecords(rows, pa.Table.from_batches(bad) if bad else None)
+        limit, done = MAX_COLUMN_BYTES + records.column("value").nbytes, 0
+        good, bad = list[RecordBatch](), list[RecordBatch]()
+        while chunks:
+            chunk = chunks.pop(0)
+            rows, letters, count = _DecodingChunk(chunk, prefix, readers, schema).decode()
+            good.append(rows)
+            bad += [] if letters is None else [letters]
+            done += count
+            chunks[:0] = [chunk[count:]] if count < chunk.num_rows else []
+            if chunks and sum(part.nbytes for part in good) > limit:
+                raise BatchTooLargeError(done)
+        return DecodedRecords(pa.Table.from_batches(good), pa.Table.from_batches(bad) if bad else None)
 
     def find_schema(self, value: bytes) -> Any:
         """Return the pyarrow schema of a value of a decoded batch, None if it has none that can be used."""
@@ -112,28 +138,36 @@ class _DecodingChunk:
     readers: dict[bytes, ReaderOrError]
     schema: Any
 
-    def decode(self) -> tuple[RecordBatch, RecordBatch | None]:
-        values = self.records.column("value").to_pylist()
-        rows: list[DecodedRow | None] = [None] * len(values)
+    def decode(self) -> tuple[RecordBatch, RecordBatch | None, int]:
+        """Return rows and dead letters of the first records, as many as memory holds, and their number."""
+        rows: list[DecodedRow | None] = []
         errors: dict[int, str] = {}
-        for at, value in enumerate(values):
+        values, width = 0, _count_columns(self.schema)
+        for value in self.records.column("value").to_pylist():
+            row: DecodedRow | None = None
             try:
-                rows[at] = self._read(value)
+                row, items = self._read(value)
+                values += width + items
             except Exception as error:  # noqa: BLE001 - corrupt data raises any error in the decoders
-                errors[at] = _describe_failure(error)
-        struct = self._build_struct(rows, errors)
-        return self._build_rows(struct, errors), self._build_dead_letters(errors)
+                errors[len(rows)] = _describe_failure(error)
+            rows.append(row)
+            if values > MAX_READ_VALUES:
+                break
+        part = replace(self, records=self.records[: len(rows)])
+        struct = part.build_struct(rows, errors)
+        return part.build_rows(struct, errors), part.build_dead_letters(errors), len(rows)
 
-    def _read(self, value: bytes | None) -> DecodedRow | None:
+    def _read(self, value: bytes | None) -> tuple[DecodedRow | None, int]:
+        """Return the row of a value, and the number of values in its items."""
         if value is None:
-            return None
+            return None, 0
         prefix = self.read_prefix(value)
         reader = self.readers[prefix]
         if isinstance(reader, UnusableSchemaError):
             raise reader
-        return reader.read(value[len(prefix) :])
+        return reader.read(value[len(prefix) :]), reader.items.values
 
-    def _build_struct(self, rows: list[DecodedRow | None], errors: dict[int, str]) -> Any:
+    def build_struct(self, rows: list[DecodedRow | None], errors: dict[int, str]) -> Any:
         """Return the rows as one column; add the errors of those that do not fit."""
         kind = pa.struct(list(self.schema))
         try:
@@ -147,14 +181,27 @@ class _DecodingChunk:
                     rows[at] = None
         return pa.array(rows, kind)
 
-    def _build_rows(self, struct: Any, errors: dict[int, str]) -> RecordBatch:
+    def build_rows(self, struct: Any, errors: dict[int, str]) -> RecordBatch:
         columns = [*self.records.columns, *struct.flatten()]
         decoded = [column.with_name(column_name(column.name)) for column in self.schema]
         whole = pa.RecordBatch.from_arrays(columns, schema=pa.schema([*self.records.schema, *decoded]))
         return whole.filter(pa.array([at not in errors for at in range(whole.num_rows)])) if errors else whole
 
-    def _build_dead_letters(self, errors: dict[int, str]) -> RecordBatch | None:
+    def build_dead_letters(self, errors: dict[int, str]) -> RecordBatch | None:
         return take_dead_letters(self.records, errors) if errors else None
+
+
+def _cut_chunk(chunk: RecordBatch) -> list[RecordBatch]:
+    """Return a chunk in parts of about DECODING_CHUNK_BYTES."""
+    rows = max(1, chunk.num_rows * DECODING_CHUNK_BYTES // max(chunk.nbytes, DECODING_CHUNK_BYTES))
+    return [chunk[at : at + rows] for at in range(0, max(chunk.num_rows, 1), rows)]
+
+
+def _count_columns(kind: Any) -> int:
+    """Return the columns of a schema or type, with nested ones, but for those of items."""
+    if isinstance(kind, pa.Schema) or pa.types.is_struct(kind):
+        return sum(_count_columns(field.type) for field in kind)
+    return 1
 
 
 def _iterate_prefixes(records: RecordBatch, read_prefix: Callable[[bytes], bytes]) -> Iterator[bytes]:

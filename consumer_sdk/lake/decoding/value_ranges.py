@@ -30,9 +30,9 @@ from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 _EPOCH: Final = date(1970, 1, 1)
 _DAYS: Final = (date.min - _EPOCH).days, (date.max - _EPOCH).days
 _DAY_MICROS: Final = 86_400_000_000
-_MICROS: Final = _DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1
+MICROS: Final = _DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1
 _PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
-_YEARS: Final = "outside the years 1 to 9999"
+YEARS: Final = "outside the years 1 to 9999"
 
 
 class OutOfRangeError(ValueError):
@@ -70,10 +70,12 @@ class ValueRanges:
     nulls: bool = False  # False: their records are dead letters
     partition_columns: frozenset[str] = frozenset()  # of Delta, in lower case
     key_fields: frozenset[str] = frozenset()  # never null: the record's key would take their place
+    nulls_within: str | None = None  # the field whose values become null, whatever `nulls` is
 
     def within(self, name: str) -> "ValueRanges":
         """Return the ranges of the values within a field."""
-        return replace(self, nulls=False) if name in self.key_fields else self
+        nulls = (self.nulls or name == self.nulls_within) and name not in self.key_fields
+        return replace(self, nulls=nulls, nulls_within=None)
 
     def guard(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a converter that returns null in place of OutOfRangeError, if values become null."""
@@ -147,7 +149,7 @@ def _limit_times(path: str, values: Array) -> tuple[Array, dict[int, str]]:
         low, high = _DAYS
     else:
         unit = "ms" if kinds.is_date64(kind) else kind.unit
-        low, high = (end * _PER_SECOND[unit] // _PER_SECOND["us"] for end in _MICROS)
+        low, high = (end * _PER_SECOND[unit] // _PER_SECOND["us"] for end in MICROS)
     bounds = pc.min_max(numbers)
     if bounds["min"].as_py() is None or (bounds["min"].as_py() >= low and bounds["max"].as_py() <= high):
         return values, {}
@@ -199,5 +201,5 @@ def _limit_partition_texts(path: str, values: Array) -> tuple[Array, dict[int, s
 
 def _describe_time(value: int, unit: str) -> str:
     if unit == "d":
-        return f"{value} days since 1970 are {_YEARS} of a date"
-    return f"{value} {unit} since 1970 are {_YEARS} of a timestamp"
+        return f"{value} days since 1970 are {YEARS} of a date"
+    return f"{value} {unit} since 1970 are {YEARS} of a timestamp"

@@ -5,9 +5,10 @@ without fields.
 """
 
 import json
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ ValueConverter: TypeAlias = Callable[[Any], Any]
 
 TIMESTAMP_TYPE: Final = pa.timestamp("us", "UTC")
 MAX_COLUMNS: Final = 10_000  # with nested ones
+MAX_READ_VALUES: Final = 5_000_000  # at a time, by one thread: 50 bytes each
+_TOO_MANY_ITEMS: Final = f"its items have more than {MAX_READ_VALUES} values"
 
 
 class UnusableSchemaError(Exception):
@@ -40,13 +43,25 @@ class ColumnCounter:
     """Counts the columns of one schema: types that use a type twice at each level expand to billions."""
 
     def __init__(self) -> None:
-        self._columns = 0
+        self.columns = 0
 
     def count_column(self) -> None:
         """Count one more column. Raises UnusableSchemaError beyond MAX_COLUMNS."""
-        self._columns += 1
-        if self._columns > MAX_COLUMNS:
+        self.columns += 1
+        if self.columns > MAX_COLUMNS:
             raise UnusableSchemaError(f"its schema has more than {MAX_COLUMNS} columns")
+
+
+class ItemCounter(threading.local):
+    """Counts the values of items whose defaults take no bytes; each thread has its own count."""
+
+    values = 0
+
+    def count(self, values: int) -> None:
+        """Count values of the record that is read. Raises ValueError beyond MAX_READ_VALUES."""
+        self.values += values
+        if self.values > MAX_READ_VALUES:
+            raise ValueError(_TOO_MANY_ITEMS)
 
 
 class DecodedColumn(NamedTuple):
@@ -62,6 +77,7 @@ class ValueReader:
 
     schema: Any
     read: Callable[[bytes], DecodedRow]
+    items: ItemCounter = field(default_factory=ItemCounter)  # of the last record
 
 
 def keep_value(value: Any) -> Any:

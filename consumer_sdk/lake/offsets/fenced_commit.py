@@ -7,7 +7,8 @@ Each iteration:
    table's history (an earlier try succeeded) or refused (`table_offsets`, rule 1).
 2. Commit the files with all offsets carried forward; files as old as MAX_STAGED_AGE_S have to be
    staged again, since removal of orphan files may have deleted them.
-3. Repeat after a lost race against a writer of other partitions, and after an outage.
+3. Repeat after a lost race against a writer of other partitions, and after an outage, for as long as
+   the batch is patient.
 
 The history decides whether a try succeeded, whatever its answer was: an unanswered try may land
 during a later one.
@@ -22,7 +23,7 @@ from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableErro
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
 from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedChanges, StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetConflict, OffsetSpan, gaps_before
-from trimtab.consumer_sdk.lake.retry import FlushAbandonedError, RetryBackoff, log
+from trimtab.consumer_sdk.lake.retry import RetryBackoff, log
 
 # A quarter of the least age of deleted orphan files (`maintenance`): time for a commit call to land.
 MAX_STAGED_AGE_S: Final = 6 * 3600.0
@@ -65,7 +66,8 @@ def commit_fenced(
 ) -> FencedCommitOutcome:
     """Commit a staged attempt, or refuse it; `now` returns seconds of the clock of `staged.begun_at`.
 
-    Raises FlushAbandonedError when cancelled, with `outcome_unknown` if a commit was tried.
+    Raises FlushAbandonedError when cancelled, LakeUnavailableError when the patience has run out. Files
+    that no commit was tried with are deleted then; of others the outcome is unknown.
     """
     return _FencedCommit(table, staged, group, spans, backoff, now).run()
 
@@ -89,17 +91,22 @@ class _FencedCommit:
             while True:
                 self.backoff.raise_if_cancelled()
                 try:
-                    return self._attempt()
+                    outcome = self._attempt()
                 except CommitConflictError:
                     self.lost_races += 1
                     self.backoff.wait_after_race(self.lost_races)
                 except LakeUnavailableError as error:
+                    self.backoff.raise_if_overdue(error)
                     log.warning("%s: %s; checking the table again, no record is lost", self.table.name, error)
                     self.outages += 1
                     self.backoff.wait_after_outage(self.outages)
-        except FlushAbandonedError as error:
-            # a client that repeats an unanswered request may lose the race against itself
-            error.outcome_unknown = self.tried
+                else:
+                    self.backoff.failing_since = None
+                    return outcome
+        except BaseException:
+            # not after a lost race either: a client that repeats a request may lose it against itself
+            if not self.tried:
+                self.table.delete_staged_files(self.staged)
             raise
 
     def _attempt(self) -> FencedCommitOutcome:

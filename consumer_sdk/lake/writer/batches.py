@@ -5,7 +5,7 @@ Rules:
 1. A table is *due* when it holds `batch_bytes` or its oldest record is `max_age_s` seconds old; the
    fullest table first. When all tables together hold `memory_bytes`, the fullest is due. A table
    whose previous batch is in flight is not.
-2. The buffer is *full* when one table holds `batch_bytes` or all together hold `memory_bytes`. The
+2. A table is *full* when it holds `batch_bytes`, the memory when all together hold `memory_bytes`. The
    writer must then submit a batch before it accepts records: memory is bounded, fetching waits.
 3. A partition can be dropped at any time; its next owner reads the records again.
 
@@ -92,25 +92,30 @@ class BatchBuffer:
         return self._buffered_bytes
 
     @property
-    def is_full(self) -> bool:
-        """Whether no more records may be added (rule 2)."""
-        return self._buffered_bytes >= self._limits.memory_bytes or any(
-            buffer.bytes >= self._limits.batch_bytes for buffer in self._buffers.values()
-        )
+    def is_memory_full(self) -> bool:
+        """Whether no more records of any table may be added (rule 2)."""
+        return self._buffered_bytes >= self._limits.memory_bytes
+
+    def find_full_tables(self) -> set[str]:
+        """Return the tables to which no more records may be added (rule 2)."""
+        return {table for table, buffer in self._buffers.items() if buffer.bytes >= self._limits.batch_bytes}
 
     def find_due_table(
-        self, now: float, max_age_s: float | None = None, in_flight: Container[str] = ()
+        self,
+        now: float,
+        max_age_s: float | None = None,
+        in_flight: Container[str] = (),
+        at_once: Container[str] = (),
     ) -> str | None:
-        """Return the table to flush now, if any (rule 1), but those in flight.
+        """Return the table to flush now, if any (rule 1), but those in flight; some are due at once.
 
         `max_age_s` may lower the limit.
         """
         max_age = self._limits.max_age_s if max_age_s is None else min(max_age_s, self._limits.max_age_s)
-        memory_full = self._buffered_bytes >= self._limits.memory_bytes
         buffers = ((table, buffer) for table, buffer in self._buffers.items() if table not in in_flight)
         for size, table in sorted(((buffer.bytes, table) for table, buffer in buffers), reverse=True):
-            aged = now - self._buffers[table].opened_at >= max_age
-            if memory_full or size >= self._limits.batch_bytes or aged:
+            aged = table in at_once or now - self._buffers[table].opened_at >= max_age
+            if self.is_memory_full or size >= self._limits.batch_bytes or aged:
                 return table
         return None
 

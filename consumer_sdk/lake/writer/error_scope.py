@@ -2,10 +2,17 @@
 
 All tables are concerned, so that the process ends or, where it may wait, tries again, by:
 
-1. what all of them need and nobody reaches: broker, catalog, object store, schema registry, Spark's JVM;
-2. storage that is full, or that cannot hold tables of any writer;
+1. a broker that nobody reaches, and Spark's JVM;
+2. storage that cannot hold tables of any writer;
 3. a membership that is lost for good;
 4. settings, which are checked before the group is joined; interrupts, and memory that is used up.
+
+An *outage* (catalog, object store or schema registry that do not answer, storage that is full) concerns each
+table that meets it: whether others meet it, too, is not asked. A flush retries it for `lake.flush.timeout`,
+so that a short one halts nothing; then its table is halted and gives up its thread and its memory. If
+everything is unreachable, every table is halted so, the process goes on, and each table is tried again by
+itself, at least every 30 s (`halted_partitions`). Only an assignment that reaches no table at all, while
+nothing else is read, ends the process.
 
 Everything else concerns one topic, table or partition, whatever the error is: its rows, schema, partition
 rule, name, transform, its subject in the registry, a table that the catalog refuses, that was dropped or
@@ -21,7 +28,6 @@ from trimtab.common.kafka_security.secrets import mask_passwords
 from trimtab.consumer_sdk.errors import (
     ConsumerClosedError,
     GroupMembershipError,
-    LakeUnavailableError,
     MissingExtraError,
     SparkSessionError,
     TableWriteError,
@@ -33,7 +39,6 @@ _CONCERN_ALL = (
     KafkaException,
     ConsumerClosedError,
     GroupMembershipError,
-    LakeUnavailableError,
     MissingExtraError,
     SparkSessionError,
     UnusableStorageError,
@@ -43,8 +48,7 @@ _CONCERN_ALL = (
 
 def concerns_all(error: BaseException) -> bool:
     """Return whether an error concerns all tables."""
-    is_outage = isinstance(error, TrimtabError) and error.retryable
-    return is_outage or isinstance(error, _CONCERN_ALL) or not isinstance(error, Exception)
+    return isinstance(error, _CONCERN_ALL) or not isinstance(error, Exception)
 
 
 def to_table_error(table: str, error: BaseException) -> TrimtabError:

@@ -9,6 +9,8 @@ Steps (`table_offsets` has the rules of offsets):
 4. Stage and commit each side table, trimmed to the rows it lacks, by name.
 5. Commit the topic table, fenced. Only this commit counts.
 
+A batch whose decoded columns would take too much memory is flushed in parts, each by these steps.
+
 A crash between two steps leaves the topic table's offsets at the batch's beginning: it is read again,
 and the tables of step 4 trim the rows they have.
 """
@@ -21,6 +23,7 @@ import pyarrow as pa
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.interfaces import Frame, Lake, LakeTable, Records, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitFenced, CommitSucceeded, commit_fenced
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
@@ -93,15 +96,26 @@ class BatchFlusher:
     check_partitions: Callable[[Collection[TopicPartition]], None] | None = None
 
     def flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
-        """Write a batch, retrying retryable errors until cancelled.
+        """Write a batch, retrying retryable errors until it is cancelled or its patience has run out.
 
-        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError.
+        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError, LakeUnavailableError.
         """
-        flush = _BatchFlush(self, batch, backoff)
-        try:
-            return flush.run()
-        except FlushAbandonedError:
-            return flush.refuse()
+        parts, writes = [batch], list[TableWrite]()
+        committed: dict[TopicPartition, int | None] = {p: span.expected for p, span in batch.spans.items()}
+        while parts:
+            flush = _BatchFlush(self, parts.pop(), backoff)
+            try:
+                outcome = flush.run()
+            except BatchTooLargeError as error:
+                parts += reversed(_split_batch(flush.batch, error.records))
+                continue
+            except FlushAbandonedError:
+                outcome = flush.refuse()
+            if isinstance(outcome, BatchRefused):
+                return BatchRefused(batch, {**committed, **outcome.offsets}, outcome.conflicts)
+            writes += outcome.table_writes
+            committed |= {p: span.next for p, span in flush.batch.spans.items()}
+        return BatchCommitted(batch, tuple(writes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,15 +202,10 @@ class _BatchFlush:
         """Commit files, staged from `frame` again when they are outdated; delete them if they are free."""
         flusher = self.flusher
         while True:
-            # A commit without an answer may still succeed: its snapshot would reference these files.
-            try:
-                answer = commit_fenced(table, staged, flusher.group, spans, self.backoff, flusher.now)
-            except FlushAbandonedError as error:
-                if not error.outcome_unknown:
-                    table.delete_staged_files(staged)
-                raise
+            answer = commit_fenced(table, staged, flusher.group, spans, self.backoff, flusher.now)
             if isinstance(answer, CommitSucceeded):
                 return answer
+            # A commit without an answer may still succeed: its snapshot would reference these files.
             if not answer.unanswered:
                 table.delete_staged_files(staged)
             if isinstance(answer, CommitFenced):
@@ -251,3 +260,22 @@ class _BatchFlush:
     def refuse(self, conflicts: tuple[OffsetConflict, ...] = ()) -> BatchRefused:
         offsets = {p: span.expected for p, span in self.batch.spans.items()}
         return BatchRefused(self.batch, offsets | {c.partition: c.actual for c in conflicts}, conflicts)
+
+
+def _split_batch(batch: FlushBatch, count: int) -> tuple[FlushBatch, FlushBatch]:
+    """Return the first records of a batch, and the others as a batch that continues them."""
+    head, rest = batch.records[:count], batch.records[count:]
+    cut, at = _read_position(rest)
+    spans = sorted(batch.spans.items())
+    before, after = ({p: s for p, s in spans if p < cut}, {p: s for p, s in spans if p >= cut})
+    if _read_position(head[-1:])[0] == cut:
+        span = batch.spans[cut]
+        known = tuple(gap for gap in span.gaps if gap.next <= at)
+        before[cut] = replace(span, next=at, gaps=known)
+        after[cut] = OffsetSpan(at, at, span.next, span.gaps[len(known) :])
+    return replace(batch, spans=before, records=head), replace(batch, spans=after, records=rest)
+
+
+def _read_position(records: Records) -> tuple[TopicPartition, int]:
+    topic, partition, offset = (records.column(name)[0].as_py() for name in ("topic", "partition", "offset"))
+    return TopicPartition(topic, partition), offset

@@ -4,7 +4,8 @@ They use the lake only; positions, batches and the consumer belong to the applic
 
 Rules:
 
-1. At most `parallelism` flushes run at a time; further ones wait for a free thread.
+1. At most `parallelism` flushes run at a time; further ones wait for a free thread. A flush holds its
+   thread for `patience_s` in an outage, and for as long as a call into the lake takes to fail.
 2. A table has one flush in flight: its next batch continues where that one ends.
 3. A flush that outlasts its cancellation *hangs*: it is waited for once.
 """
@@ -14,9 +15,11 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from math import inf
 from queue import SimpleQueue
 
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer.flush import FlushBatch, FlushOutcome
@@ -63,10 +66,12 @@ class FlushThreads:
         run: Callable[[FlushBatch, RetryBackoff], FlushOutcome],
         rng: random.Random,
         parallelism: int = 1,
+        now: Callable[[], float] = SystemClock.monotonic,
     ) -> None:
         self._run = run
         self._rng = rng
         self._parallelism = parallelism
+        self._now = now
         self._pending: SimpleQueue[InFlightFlush | None] = SimpleQueue()
         self._thread_count = 0
         self._in_flight: dict[str, InFlightFlush] = {}  # by table
@@ -83,15 +88,20 @@ class FlushThreads:
         """Whether another flush would run at once."""
         return len(self._in_flight) < self._parallelism
 
+    def find_failing(self) -> set[str]:
+        """Return the tables whose flush retries a call into the lake that failed."""
+        return {t for t, flight in self._in_flight.items() if flight.backoff.failing_since is not None}
+
     def find_tables(self, partitions: Collection[TopicPartition]) -> list[str]:
         """Return the tables whose batches in flight have records of these partitions."""
         return [t for t, f in self._in_flight.items() if not f.batch.spans.keys().isdisjoint(partitions)]
 
-    def submit(self, batch: FlushBatch, now: float) -> InFlightFlush:
+    def submit(self, batch: FlushBatch, patience_s: float = inf) -> InFlightFlush:
         """Queue a flush of a table that has none in flight; start a thread for it if one is allowed."""
         assert batch.table not in self._in_flight
-        backoff = RetryBackoff(random.Random(self._rng.random()), threading.Event())  # noqa: S311 - jitter, not secrets
-        flight = InFlightFlush(batch, now, backoff, Future())
+        rng = random.Random(self._rng.random())  # noqa: S311 - jitter, not secrets
+        backoff = RetryBackoff(rng, threading.Event(), patience_s=patience_s, now=self._now)
+        flight = InFlightFlush(batch, self._now(), backoff, Future())
         self._in_flight[batch.table] = flight
         self._pending.put(flight)
         if self._thread_count < min(self._parallelism, len(self._in_flight)):

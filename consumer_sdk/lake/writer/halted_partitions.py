@@ -1,8 +1,9 @@
 """Partitions of a writer that are not read, and why (rule 6 of the writer).
 
-1. A partition that is halted for itself is not read until its next assignment.
+1. A partition that is halted for itself is not read until its next assignment; no halt of its table has it.
 2. A *halted* table is not read until its delay has passed: 5 s, which doubles with each further failure up to
-   5 min, with jitter of up to a half. Then it is *tried*: read again from its own offsets.
+   5 min, with jitter of up to a half. Then it is *tried*: read again from its own offsets. An outage ends
+   by itself, and may be everybody's: its delay is at most 30 s.
 3. A table that fails while it is tried is halted again. Its halt is over when it has the records that it
    failed at, or, if it failed before any, when it is tried without an error.
 4. Partitions that are assigned meanwhile share the halt of their table. A table without any is forgotten.
@@ -30,6 +31,7 @@ log = logging.getLogger("trimtab.lake")
 
 RETRY_MIN_S: Final = 5.0
 RETRY_MAX_S: Final = 300.0
+OUTAGE_RETRY_MAX_S: Final = 30.0
 _VARYING: Final = re.compile(r"[0-9a-f]*\d[0-9a-f]*")
 
 
@@ -62,10 +64,15 @@ class HaltedPartitions:
         """Return whether a partition is not read since its table is halted."""
         return any(partition in halt.partitions and halt.retry_at < inf for halt in self._tables.values())
 
+    def list_tried(self) -> set[str]:
+        """Return the tables that are tried."""
+        return {table for table, halt in self._tables.items() if halt.retry_at == inf}
+
     def halt(self, partitions: Collection[TopicPartition], error: TrimtabError) -> None:
         """Add partitions that are halted for themselves, and log their error once."""
         if partitions:
             log.error("%s not read until assigned again: %s", format_partitions(partitions), error)
+            self._leave_tables(partitions)
             self._errors.update(dict.fromkeys(partitions, error))
             self._news.update(dict.fromkeys(partitions, str(error)))
             self._export()
@@ -86,13 +93,14 @@ class HaltedPartitions:
         """Halt a table for an error with the records up to `ends`; `now` is a monotonic clock."""
         known = self._tables.get(table)
         halt = known or self._tables.setdefault(table, _TableHalt(error, set(), now))
-        delay = backoff_seconds(RETRY_MIN_S, RETRY_MAX_S, halt.failures, self._rng)
+        longest = OUTAGE_RETRY_MAX_S if error.retryable else RETRY_MAX_S
+        delay = backoff_seconds(RETRY_MIN_S, longest, halt.failures, self._rng)
         if known is None or _describe_reason(error) != _describe_reason(known.error):
             _log_halt(table, error, delay, is_first=known is None)
             self._news.update(dict.fromkeys((*halt.partitions, *partitions), str(error)))
         halt.error, halt.retry_at, halt.failures = error, now + delay, halt.failures + 1
         halt.partitions.update(partitions)
-        halt.ends.update((p, max(end, halt.ends.get(p, 0))) for p, end in (ends or {}).items())
+        halt.ends.update((p, max(end, halt.ends.get(p, end))) for p, end in (ends or {}).items())
         self._export()
 
     def join_table(self, table: str, partitions: Collection[TopicPartition]) -> None:
@@ -129,12 +137,7 @@ class HaltedPartitions:
             self._errors.pop(partition, None)
             self._news.pop(partition, None)
             self._first_unread.pop(partition, None)
-            for halt in self._tables.values():
-                halt.partitions.discard(partition)
-                halt.ends.pop(partition, None)
-        for table in [table for table, halt in self._tables.items() if not halt.partitions]:
-            del self._tables[table]
-            self._metrics.set_table_halted(table, halted=False)
+        self._leave_tables(partitions)
         self._export()
 
     def pop_news(
@@ -153,6 +156,14 @@ class HaltedPartitions:
         """Raise the error of the first partition; return if none is halted."""
         if errors := self._list_errors():
             raise errors[min(errors)].with_traceback(None)
+
+    def _leave_tables(self, partitions: Collection[TopicPartition]) -> None:
+        for halt in self._tables.values():
+            halt.partitions.difference_update(partitions)
+            halt.ends = {p: end for p, end in halt.ends.items() if p in halt.partitions}
+        for table in [table for table, halt in self._tables.items() if not halt.partitions]:
+            del self._tables[table]
+            self._metrics.set_table_halted(table, halted=False)
 
     def _list_errors(self) -> dict[TopicPartition, TrimtabError]:
         return {p: halt.error for halt in self._tables.values() for p in halt.partitions} | self._errors
@@ -176,7 +187,7 @@ def _describe_reason(error: TrimtabError) -> str:
 
 
 def _log_halt(table: str, error: TrimtabError, delay: float, *, is_first: bool) -> None:
-    state = "halted, other tables are written on" if is_first else "still halted, for another reason"
+    state = "halted, which touches no other table" if is_first else "still halted, for another reason"
     # the code that raised it is known unless nobody expected the error
     details = error if isinstance(error, TableWriteError) else None
     log.error("%s %s: %s; tried again in %.0f s", table, state, error, delay, exc_info=details)

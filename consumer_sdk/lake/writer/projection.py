@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.secrets import mask_passwords
 from trimtab.consumer_sdk.errors import TransformError
+from trimtab.consumer_sdk.lake.decoding.frame_ranges import limit_frame
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import BatchDecoder, FrameFactory
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RESERVED_COLUMNS, split_unreadable
@@ -46,6 +47,7 @@ class TableProjection:
     table: str
     decoder: BatchDecoder
     transform: Transform | None = None
+    nulls_outside: bool = False  # values of the transform outside the range of their type; False: it fails
 
     def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
         """Return each table's rows, evaluated lazily; `to_frame` makes a frame of Arrow records.
@@ -75,7 +77,7 @@ class TableProjection:
         frames = {self._qualify_name(str(name)): frame for name, frame in result.items()}
         for table, frame in frames.items():
             _check_column_names(table, frame.columns)
-        return frames
+        return {table: limit_frame(frame, nulls=self.nulls_outside) for table, frame in frames.items()}
 
     def _call_transform(self, decoded: DataFrame) -> Any:
         assert self.transform is not None
@@ -105,6 +107,11 @@ def _check_column_names(table: str, columns: Sequence[str]) -> None:
         raise TransformError(
             f"table {table}: the transform returned a column {reserved[0]}, a name that Iceberg and Delta "
             "keep for columns of their own: rename it in lake.transform"
+        )
+    names = [name.lower() for name in columns]
+    if twice := [name for name in columns if names.count(name.lower()) > 1]:
+        raise TransformError(
+            f"table {table}: the transform returned two columns {twice[0]}: SQL ignores the case of names"
         )
 
 

@@ -6,7 +6,7 @@ records fetched before a callback are still to be passed to `write`.
 
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from confluent_kafka import TopicPartition as RawPartition
@@ -41,6 +41,7 @@ class TableHalts:
     buffer: BatchBuffer
     halted: HaltedPartitions
     clock: Clock
+    held: set[TopicPartition] = field(default_factory=set[TopicPartition])
 
     def find_all_starts(
         self, partitions: Collection[TopicPartition], deadline: float
@@ -72,6 +73,8 @@ class TableHalts:
             return self.starts.find_starts(topic, partitions, deadline)
         except TableNameCollisionError as error:
             self.halt_partitions({p: self.positions.next_offset(p) for p in partitions}, error)
+        except LakeUnavailableError:
+            raise
         except Exception as error:
             if concerns_all(error):
                 raise
@@ -130,9 +133,22 @@ class TableHalts:
         now = self.clock.monotonic()
         self.halted.halt_table(table, stopped, to_table_error(table, error), now, failed)
 
+    def hold_tables(self, tables: Collection[str]) -> dict[TopicPartition, int]:
+        """Stop the fetching of these tables, and of no others; return where partitions are read on."""
+        read = (p for table in tables for p in self._find_read(table))
+        held = {p for p in read if self.positions.next_offset(p) is not None}
+        for partition in held - self.held:
+            self.stop_fetching(partition)
+        offsets = ((p, self.positions.next_offset(p)) for p in self.held - held if p not in self.halted)
+        restarts = {p: offset for p, offset in offsets if offset is not None}
+        self.held.intersection_update(held)
+        self.held.update(held)
+        return restarts
+
     def drop_partitions(self, partitions: Collection[TopicPartition]) -> None:
         """Forget the records and the halts of partitions."""
         self.buffer.drop_partitions(partitions)
+        self.held.difference_update(partitions)
         self.halted.discard(partitions)
 
     def stop_fetching(self, partition: TopicPartition) -> None:

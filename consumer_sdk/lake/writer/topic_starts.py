@@ -7,7 +7,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.lake.interfaces import Lake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.retry import RetryBackoff, bound_by_deadline
+from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.table_names import TableNames
 
 
@@ -51,6 +51,7 @@ class TopicStarts:
             return CommittedOffsets() if opened is None else opened.read_offsets(refresh=False).offsets
 
         # Bounded: a callback holds up the whole group's rebalance.
-        bounded = bound_by_deadline(deadline, self._clock, read)
-        backoff = RetryBackoff(random.Random(0))  # noqa: S311 - jitter
-        return backoff.retry_until_cancelled(f"reading the offsets of {table}", bounded)
+        now = self._clock.monotonic()
+        rng = random.Random(0)  # noqa: S311 - jitter
+        backoff = RetryBackoff(rng, patience_s=deadline - now, now=self._clock.monotonic, failing_since=now)
+        return backoff.retry_until_cancelled(f"reading the offsets of {table}", read)

@@ -21,7 +21,10 @@ Rules:
    written), and a topic whose table is another one's halt the partition until its next assignment;
    everything else halts the table, which is tried again by itself. `flush`, `close` and `raise_if_halted`
    raise the error, `write` does not.
-7. Positions are rewound outside of callbacks only: records fetched before a callback are still to
+7. A table that is tried, or whose flush meets an outage, makes no other wait: it is not fetched while its
+   batch is full. What is left is the memory of all tables, and the flush threads (`flush_threads`).
+   A tried table is flushed at once, one at a time, and its first outage halts it again.
+8. Positions are rewound outside of callbacks only: records fetched before a callback are still to
    be passed to `write`, which would take them for the next ones.
 
 All methods run on the application's thread; rebalance callbacks may run while `write` waits.
@@ -119,7 +122,7 @@ class LakeWriter:
             check_single_partition if changes is not None and changes.applies_truncations else None,
         )
         flush = with_flush_metrics(self._spans.trace_run(flusher.flush_batch), metrics, self._clock)
-        self._flushes = FlushThreads(flush, rng, self._config.flush_parallelism)
+        self._flushes = FlushThreads(flush, rng, self._config.flush_parallelism, self._clock.monotonic)
 
     # -- the loop ---------------------------------------------------------------------------------
 
@@ -139,8 +142,7 @@ class LakeWriter:
             self._failure = error
             raise
         self._advance_flushes()
-        # An unavailable lake keeps the memory full; only close() bounds the wait for it.
-        while self._buffer.is_full and self._flushes.in_flight and not (stop and stop.is_set()):
+        while self._is_full() and self._flushes.in_flight and not (stop and stop.is_set()):
             self._flushes.wait_for_any(FLUSH_POLL_S)
             self._consumer.consume(0, 0)  # serves rebalance callbacks
             self._advance_flushes()
@@ -159,7 +161,8 @@ class LakeWriter:
 
         Such as TableSchemaMismatchError, TransformError, SettingError of a table's partition rule,
         CommittedOffsetsLostError, TableAccessError, TableNameCollisionError, OffsetRegressionError,
-        OffsetsExpiredError; TableWriteError for an error that has no name.
+        OffsetsExpiredError; LakeUnavailableError and SchemaRegistryUnavailableError of an outage;
+        TableWriteError for an error that has no name.
         """
         self._halted.raise_first_error()
 
@@ -268,6 +271,14 @@ class LakeWriter:
         # Topics of one table have one schema, which the settings check.
         return self._projections.projection_for(table, self._starts.list_topics(table)[0])
 
+    def _is_full(self) -> bool:
+        """Return whether no more records may be added; full tables in an outage are not fetched (rule 7)."""
+        full = self._buffer.find_full_tables()
+        unreachable = full & (self._halted.list_tried() | self._flushes.find_failing())
+        for partition, offset in sorted(self._halts.hold_tables(unreachable).items()):
+            self._restart_partition(partition, offset)
+        return self._buffer.is_memory_full or full != unreachable
+
     # -- flushing ---------------------------------------------------------------------------------
 
     def _advance_flushes(self) -> None:
@@ -280,8 +291,11 @@ class LakeWriter:
         self._raise_failure()
         now = self._clock.monotonic()
         max_age_s = self._consumer.batch_max_age_s()
+        tried = self._halted.list_tried()
         while self._flushes.has_capacity:
-            table = self._buffer.find_due_table(now, max_age_s, in_flight=self._flushes.in_flight)
+            in_flight = self._flushes.in_flight.keys()
+            waiting = in_flight | (tried if tried & in_flight else set())
+            table = self._buffer.find_due_table(now, max_age_s, in_flight=waiting, at_once=tried)
             if table is None:
                 return
             self._submit_batch(table)
@@ -295,7 +309,8 @@ class LakeWriter:
     def _submit_batch(self, table: str) -> None:
         buffered = self._buffer.pop_table(table)
         batch = FlushBatch(table, self._positions.chain_spans(buffered.ranges), buffered.records)
-        self._flushes.submit(batch, self._clock.monotonic())
+        is_tried = table in self._halted.list_tried()
+        self._flushes.submit(batch, 0.0 if is_tried else self._config.flush_timeout_s)
 
     def _collect_outcomes(self) -> None:
         for flight in self._flushes.pop_done():
@@ -309,12 +324,14 @@ class LakeWriter:
             if concerns_all(error):
                 self._failure = error
             elif self._positions.select_submitted(spans):  # those of an earlier assignment tell nothing
-                self._halts.halt_table(flight.batch.table, error, {p: span.next for p, span in spans.items()})
+                is_outage = isinstance(error, TrimtabError) and error.retryable  # it is over with any commit
+                ends = {p: span.first + 1 if is_outage else span.next for p, span in spans.items()}
+                self._halts.halt_table(flight.batch.table, error, ends)
             return
         if isinstance(outcome, BatchRefused):
             reason = describe_conflicts(outcome.conflicts) or "cancelled"
             log.warning("%s: batch refused: %s", outcome.batch.table, reason)
-            self._refused_batches.append(outcome)  # rewound outside of callbacks (rule 7)
+            self._refused_batches.append(outcome)  # rewound outside of callbacks (rule 8)
         else:
             self._confirm_commit(outcome, self._clock.monotonic() - flight.started_at)
 
@@ -327,7 +344,7 @@ class LakeWriter:
         self._halts.end_trial(outcome.batch.table)
 
     def _rewind_refused(self) -> None:
-        """Continue refused partitions from the table's offsets (rules 4 and 7)."""
+        """Continue refused partitions from the table's offsets (rules 4 and 8)."""
         while self._refused_batches:
             outcome = self._refused_batches.pop()
             restarts = self._positions.rewind_partitions(outcome.batch.spans, outcome.offsets)

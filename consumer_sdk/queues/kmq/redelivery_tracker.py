@@ -16,7 +16,7 @@ Several trackers form a group and share the markers topic's partitions. The rule
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from threading import Event
@@ -163,10 +163,6 @@ class RedeliveryTracker:
         self._consumer.close()
         self._message_lookup.close()
         self._producer.flush(TRACKER_WRITE_TIMEOUT_S)
-
-    def count_open_messages(self) -> Mapping[int, int]:
-        """Return the number of open messages by partition."""
-        return {partition: len(tracked.redelivery) for partition, tracked in self._tracked.items()}
 
     # -- the group --------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""All checks of `trimtab doctor` but those of the consumers' files: brokers, weights, Kubernetes, pauses."""
+"""All checks of `trimtab doctor` but those of the consumers' files: brokers, weights, Kubernetes."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -7,7 +7,7 @@ from typing import Final
 from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
-from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, check_pause, failed
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, failed
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -20,7 +20,6 @@ def run_all_checks(settings: SidecarSettings, clock: Clock) -> list[Finding]:
         *run_broker_checks(settings, clock),
         *check_weight_query(settings, clock),
         *_check_kubernetes(settings),
-        *check_paused_scaling(settings, clock.wall()),
     ]
 
 
@@ -49,11 +48,3 @@ def check_weight_query(settings: SidecarSettings, clock: Clock) -> Iterable[Find
     for error in errors:
         message, _, remedy = error.removeprefix("weights: ").rpartition("; ")
         yield failed("weights", message, remedy)
-
-
-def check_paused_scaling(settings: SidecarSettings, now: float) -> Iterable[Finding]:
-    """Return what settings and schedule pause; `now` is seconds since the epoch."""
-    policy = settings.autoscaling_policy
-    always, today = policy.paused_directions, policy.apply_schedule(now).paused_directions
-    yield from check_pause("the settings", always, "take pause out of the sidecar's settings")
-    yield from check_pause("the schedule", today - always, "wait for the end of its period")

@@ -1,9 +1,9 @@
-"""Checks of groups of any client: the broker's assignor (KIP-848), and who carries plans out. Pure."""
+"""Check of groups of any client: the broker's assignor (KIP-848). Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, failed, passed
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, passed
 from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.pilot.installed_assignors import (
     ASSIGNORS_CONFIG,
@@ -12,10 +12,8 @@ from trimtab.sidecar.pilot.installed_assignors import (
     is_plugin,
     list_assignors,
 )
-from trimtab.sidecar.plan_carrier import CarrierStatus
 
 ASSIGNOR_CHECK: Final = "assignor"
-CARRIER_CHECK: Final = "plan carrier"
 
 
 def check_assignor(group: ObservedGroup, installed: str | None) -> Iterable[Finding]:
@@ -47,10 +45,3 @@ def _find_remedy(classes: Sequence[str]) -> str:
         "the plugin is installed: remove group.remote.assignor from the consumers, or, where their client "
         f"always names one, add {UNIFORM_PLUGIN_CLASS} to {ASSIGNORS_CONFIG} in place of uniform"
     )
-
-
-def check_plan_carrier(carrier: CarrierStatus) -> Finding:
-    """Check that the group's members get what the plan gives them, as the active sidecar has recorded."""
-    if carrier.is_steering:
-        return passed(CARRIER_CHECK, carrier.text)
-    return failed(CARRIER_CHECK, carrier.text, "do what the message says (docs/any-client.md)")

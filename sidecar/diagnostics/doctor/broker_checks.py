@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.cimpl import NewTopic
 
 from trimtab.assignor.heuristics.registry import get_heuristic
+from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import PeerError, SaslAuthenticationError, SettingError, TlsHandshakeError
@@ -24,7 +25,7 @@ from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.common.shared_defaults import QueueKind
 from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor import checks
-from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor, check_plan_carrier
+from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, MemberMetadata, failed, noted, passed
 from trimtab.sidecar.diagnostics.doctor.migration_checks import POLICY_CONFIG, check_migration
 from trimtab.sidecar.diagnostics.doctor.queue_checks import (
@@ -42,8 +43,10 @@ from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, 
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
 from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.measurement.group_monitor import match_topics
-from trimtab.sidecar.measurement.halts import describe_halts, parse_halts
+from trimtab.sidecar.measurement.halts import parse_halts
 from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG
+from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.reporting.group_conditions import find_halted_conditions
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 _UNTYPED_ADMIN_SPECS: Any = admin  # these are documented, but not in the package's __all__
@@ -51,7 +54,6 @@ CONFIG_RESOURCE: Final[Any] = _UNTYPED_ADMIN_SPECS.ConfigResource
 TOPIC_RESOURCE_TYPE: Final[Any] = _UNTYPED_ADMIN_SPECS.ResourceType.TOPIC
 BROKER_RESOURCE_TYPE: Final[Any] = _UNTYPED_ADMIN_SPECS.ResourceType.BROKER
 MAX_TIMESTAMP_SPEC: Final[Any] = _UNTYPED_ADMIN_SPECS.OffsetSpec.max_timestamp()
-HALT_REMEDY: Final = "mend what it names; tables are tried again by themselves, partitions when assigned"
 CLIENT_TIMEOUT_GRACE_S: Final = 1.0  # librdkafka reports its own timeout late, but with a better text
 
 
@@ -73,6 +75,7 @@ class BrokerChecks:
         self._admin = brokers.admin
         self._group = EitherGroupClient(brokers, settings, clock)
         self._control_topics = ControlTopicStore(settings, brokers.admin)
+        self._halts: Mapping[TopicPartition, str] = {}
 
     def run_checks(self) -> list[Finding]:
         """Run all checks, or only the first. Raises SaslAuthenticationError, TlsHandshakeError."""
@@ -143,8 +146,7 @@ class BrokerChecks:
             members = format_count(len(group.members), "member")
             offsets = format_count(len(commits.offsets), "commit")
             yield passed(check, f"{group.state}, {members}, {offsets}")
-            for text in describe_halts(parse_halts(commits.metadata)):
-                yield failed("halted partitions", text, HALT_REMEDY)
+            self._halts = parse_halts(commits.metadata)
         else:
             # with topics given the group may start later
             level = checks.FindingLevel.NOTE if self._settings.topics else checks.FindingLevel.FAILED
@@ -271,10 +273,10 @@ class BrokerChecks:
         if last is not None and appended is not None:
             yield checks.check_sidecar_clock(last.until, appended)
         yield checks.check_last_decision(last, plan, now)
+        yield from self._report_conditions(last, now)
         if self._settings.queue is QueueKind.SHARE:
             return  # the broker distributes the records itself
         if last is not None and last.carrier is not None and is_fresh(last, now):
-            yield check_plan_carrier(last.carrier)
             return  # the members know no plans
         try:
             protocol, members = self._fetch_members()
@@ -283,6 +285,14 @@ class BrokerChecks:
         yield from checks.check_members(protocol, members)
         leaders = self._brokers.fetch_cluster_metadata().leaders
         yield checks.check_plan_followed(plan, protocol, members, leaders, now)
+
+    def _report_conditions(self, last: DecisionRecord | None, now: float) -> Iterable[Finding]:
+        """Yield those of the active sidecar; without one what the commits tell themselves."""
+        if last is not None and is_fresh(last, now):
+            conditions = last.conditions
+        else:
+            conditions = find_halted_conditions(self._halts, now)
+        yield from (checks.report_condition(one, now) for one in conditions)
 
     def _check_members(self, nodes: Iterable[Any]) -> Iterable[Finding]:
         if self._settings.queue is QueueKind.SHARE:

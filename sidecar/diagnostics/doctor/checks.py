@@ -1,8 +1,8 @@
 """Findings of `trimtab doctor`, and the checks of control topics, clocks, sidecar and plan. Pure.
 
-Levels: `ok`; `note` (acceptable for now, or undecidable); `warning` (intended by an operator, but
-scaling is restricted, or a consumer is above its capacity); `failed` (with a remedy); `skipped` (an
-earlier check failed). Only `failed` makes the command fail.
+Levels: `ok`; `note` (acceptable for now, or undecidable); `warning` (as of a condition); `failed` (with a
+remedy, or as of a critical condition); `skipped` (an earlier check failed). Only `failed` makes the command
+fail.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,17 +26,15 @@ from trimtab.assignor.rebalance.plan_target import match_consumers
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.common.units import format_count
-from trimtab.sidecar.decision.group_model import exceeds
-from trimtab.sidecar.diagnostics.group_status import format_age, is_fresh
-from trimtab.sidecar.measurement.observation import RequestedReplicas
+from trimtab.common.units import format_age, format_count
+from trimtab.sidecar.decision.condition import Condition
+from trimtab.sidecar.diagnostics.group_status import is_fresh
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
 
 ASSIGNOR_NAME: Final = "trimtab"  # the assignor's name in the group protocol
 PLAN_FOLLOWED_CHECK: Final = "consumers follow the plan"
 REBALANCING: Final = "the group is rebalancing; run the doctor again"
 PLAN_PROPAGATION_S: Final = 30.0  # consumers read the plan topic and rebalance within this time
-OVERLOAD_REMEDY: Final = "if it lasts: raise max, or split the keys of its largest partition"
 MAX_CLOCK_SKEW_S: Final = 5.0  # below it the age of a decision is still right to an interval
 
 
@@ -166,27 +164,15 @@ def check_last_decision(last: DecisionRecord | None, plan: GroupPlan | None, now
             f"{sidecar} {end}; its last decision was {decision}",
             "start it again, or read its log; until then the plan stays as it is",
         )
-    if last.errors:
-        return failed(
-            check,
-            f"decision {age} ago, with errors: {'; '.join(last.errors)}",
-            "fix the reported errors; until then the sidecar changes nothing that depends on them",
-        )
-    if last.failure:
-        return failed(
-            check,
-            f"{sidecar} could not carry out its decision {age} ago: {decision}",
-            "fix the reported cause; the sidecar retries in each iteration",
-        )
-    return _check_overload(last, f"managed by {sidecar}; decision {age} ago: {decision}")
+    return passed(check, f"managed by {sidecar}; decision {age} ago: {decision}")
 
 
-def _check_overload(last: DecisionRecord, managed: str) -> Finding:
-    """Return a warning if a consumer is above its capacity; `managed` tells who decides what."""
-    if not exceeds(last.metrics.max_fill or 0.0, 1.0):
-        return passed("sidecar", managed)
-    overload = f"the fullest consumer is at {last.metrics.max_fill:.0%} of its capacity and falls behind"
-    return Finding("sidecar", FindingLevel.WARNING, f"{overload}; {managed}", OVERLOAD_REMEDY)
+def report_condition(condition: Condition, now: float) -> Finding:
+    """Return a condition as a finding: a critical one fails the command."""
+    level = FindingLevel.FAILED if condition.severity == "critical" else FindingLevel.WARNING
+    unsure = ", not known now" if condition.status == "Unknown" else ""
+    message = f"{condition.message} (for {format_age(now - condition.since)}{unsure})"
+    return Finding(condition.type, level, message, condition.remedy)
 
 
 def check_plan_followed(
@@ -251,29 +237,6 @@ def _check_prerequisites(
     if not all(member.assignment for member in members.values()):
         return noted(check, REBALANCING)
     return None
-
-
-def check_pause(source: str, paused: Collection[str], remedy: str) -> tuple[Finding, ...]:
-    """Check the directions ("scale-up", "scale-down") paused by a source."""
-    if not paused:
-        return ()
-    message = f"{' and '.join(sorted(paused))} is paused by {source}"
-    return (Finding("paused", FindingLevel.WARNING, message, remedy),)
-
-
-def check_replica_count(
-    workload: str, requested: RequestedReplicas, min_replicas: int
-) -> tuple[Finding, ...]:
-    """Check for a replica count of 0 that neither `min` allows nor the sidecar has set."""
-    if requested.count or (requested.is_ours and min_replicas == 0):
-        return ()
-    if not requested.is_requester_known and min_replicas == 0:
-        # the sidecar itself may have set it
-        message = f"{workload} has 0 replicas, requested by an unknown client; see the sidecar's decision"
-        return (noted("paused", message),)
-    message = f"{workload} has 0 replicas, set by {requested.requested_by}; the sidecar keeps that count"
-    remedy = f"kubectl scale {workload} --replicas={max(1, min_replicas)}"
-    return (Finding("paused", FindingLevel.WARNING, message, remedy),)
 
 
 def check_access(verb: str, resource: str, *, allowed: bool) -> Finding:

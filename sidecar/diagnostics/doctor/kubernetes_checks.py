@@ -6,14 +6,7 @@ from typing import Final
 
 from trimtab.common.errors import PeerError
 from trimtab.common.units import format_count
-from trimtab.sidecar.diagnostics.doctor.checks import (
-    Finding,
-    check_access,
-    check_pause,
-    check_replica_count,
-    failed,
-    passed,
-)
+from trimtab.sidecar.diagnostics.doctor.checks import Finding, check_access, failed, passed
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.kubernetes.api_client import (
     AccessRight,
@@ -22,7 +15,7 @@ from trimtab.sidecar.targets.kubernetes.api_client import (
     resolve_namespace,
 )
 from trimtab.sidecar.targets.kubernetes.rival_autoscalers import describe_rivals
-from trimtab.sidecar.targets.kubernetes.workload import PAUSE_ANNOTATION, WorkloadKind
+from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
 COMMON_RIGHTS: Final[tuple[AccessRight, ...]] = (
     ("", "pods", "list", ""),
@@ -70,14 +63,7 @@ def run_kubernetes_checks(settings: SidecarSettings) -> Iterable[Finding]:
             ):
                 yield check_access(verb, resource, allowed=api.is_allowed(verb, group, resource, of))
             snapshot = api.fetch_snapshot()
-            workload = snapshot.workload
             yield passed("workload", f"{target} in {namespace}: {format_count(len(snapshot.pods), 'pod')}")
-            pause = workload.paused_direction
-            paused = ("scale-down", "scale-up") if pause == "all" else (pause,) if pause else ()
-            remedy = f"kubectl annotate {settings.workload} {PAUSE_ANNOTATION}-"
-            yield from check_pause(f"the annotation {PAUSE_ANNOTATION}", paused, remedy)
             yield from check_rivals(settings.workload, api.find_rivals(keda=not scale))
-            if scale or settings.min:  # with min=0 KEDA itself sets 0
-                yield from check_replica_count(settings.workload, workload.requested, settings.min)
         except PeerError as error:
             yield failed("workload", str(error), "see docs/kubernetes.md for the requirements")

@@ -21,6 +21,7 @@ class ConsumerGroupClient:
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._group = settings.group
+        self._consumers_per_replica = settings.consumers_per_replica
         self._coordinator = CoordinatorClient(settings, clock)
 
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
@@ -31,7 +32,7 @@ class ConsumerGroupClient:
             return ObservedGroup(GroupState.EMPTY), ()  # brokers before 4.0 have classic groups only
         except KafkaError as error:
             return ObservedGroup(), (f"group {self._group}: {str(error) or type(error).__name__}",)
-        return parse_group(described), ()
+        return parse_group(described, consumers_per_replica=self._consumers_per_replica), ()
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -58,7 +59,9 @@ class EitherGroupClient:
             self._new_group.close()
 
 
-def parse_group(described: Any, replicas: Mapping[str, str] | None = None) -> ObservedGroup:
+def parse_group(
+    described: Any, replicas: Mapping[str, str] | None = None, consumers_per_replica: int = 1
+) -> ObservedGroup:
     """Return the group of a ConsumerGroupDescribeResponse without plan carriers; empty for None.
 
     `replicas` are names by IP address, where the target knows them.
@@ -69,7 +72,7 @@ def parse_group(described: Any, replicas: Mapping[str, str] | None = None) -> Ob
     known = (
         MemberIdentity(m.member_id, m.client_id, m.client_host.lstrip("/"), m.instance_id) for m in consumers
     )
-    names = name_members(known, replicas)
+    names = name_members(known, replicas, consumers_per_replica)
     members = [_parse_member(m, names[m.member_id]) for m in consumers]
     state = GROUP_STATE_BY_NAME.get(described.group_state, GroupState.UNKNOWN)
     return ObservedGroup(

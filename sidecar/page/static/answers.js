@@ -81,14 +81,14 @@ function showLastRebalance(history, index) {
   const pause = pauses.length ? `Each paused for ${formatPauses(pauses)}.`
     : "Its pauses are not reported: only Trimtab's consumers report them.";
   return replaceContent("last", big(String(last.count), last.count === 1 ? "partition moved" : "partitions moved"),
-    line(`At ${formatTime(last.t)}: ${formatRate(last.rate)} of load, ${formatR(last.rate, last.capacity)} consumers' worth (R done).`),
+    line(`At ${formatTime(last.t)}: ${formatRate(last.rate)} of load, ${formatR(last.rate, last.capacity)} consumers' worth.`),
     line(pause), describePlan(last), why ? line(`Why: ${why.action}: ${why.reasons.join("; ")}`, { class: "note" }) : null);
 }
 
 function describePlan({ planned }) {
   if (!planned) return note("No decision planned it: the group rebalanced by itself.");
   const m = planned.metrics;
-  return note(`Planned at ${formatTime(planned.t)}: ${formatCount(m.moves, "move")}, R ${m.r_score.toFixed(2)} by the loads of that time.`);
+  return note(`Planned at ${formatTime(planned.t)}: ${formatCount(m.moves, "move")}, ${m.r_score.toFixed(2)} consumers' worth by the loads of that time.`);
 }
 
 export function isLate(sample) {
@@ -113,14 +113,16 @@ function showLate(history, index) {
     overdue ? line(describeEnd(history, index), { class: "hot" }) : null, overdue ? describeTrend(history, index) : null, waiting, freshness, meaning);
 }
 
-// When nothing is late any more: by the sidecar's estimate, at the present write rates and count.
+// When nothing is late any more: by the sidecar's estimate, at the rates that it measures.
 function describeEnd(history, index) {
   const sample = history.samples[index];
   const { desired_replicas: wanted, joined_replicas: joined } = sample.metrics;
   const more = wanted > joined ? ` ${formatCount(wanted, "consumer")} are wanted and ${joined} read so far: the end is nearer once all do.` : "";
   if (sample.late_until === undefined) return "When it ends is not recorded for this time.";
-  if (sample.late_until === null) return `No end in sight: a consumer has no capacity left for it at this write rate and count.${more}`;
-  return `In time again in ${formatDuration(sample.late_until)}, at ${formatTime(sample.until + sample.late_until)}, at this write rate and count.${more}`;
+  const { consumption_rate: read, write_rate: written } = sample.metrics;
+  const rates = read === undefined ? "if consumers read at their capacity" : `at this rate: ${formatRate(read)} are read, ${formatRate(written)} written`;
+  if (sample.late_until === null) return `No end in sight, not ${rates}.${more}`;
+  return `In time again in ${formatDuration(sample.late_until)}, at ${formatTime(sample.until + sample.late_until)}, ${rates}.${more}`;
 }
 
 function describeTrend(history, index) {
@@ -131,7 +133,7 @@ function describeTrend(history, index) {
   const ago = `${formatDuration(now.t - before.t)} ago it was ${formatBytes(was)}`;
   if (formatBytes(is) === formatBytes(was)) return line(`${ago}, too.`);
   if (is < was) return line(`${ago}: it is shrinking.`);
-  return line(`${ago}: it is growing${typeof now.late_until === "number" ? ", as consumers pause, start or read less than their capacity, so that the end is uncertain" : ""}.`);
+  return line(`${ago}: it is growing.`);
 }
 
 function describeLastLate(history, index) {
@@ -147,11 +149,10 @@ function describeLastLate(history, index) {
 }
 
 function showLeader(sample) {
-  const errors = sample.errors?.length ?? 0;
   const who = sample.leader === undefined ? "recorded" : sample.leader ? "This sidecar" : "Another sidecar";
   replaceContent("who", big(who, "", sample.leader === false ? "hot" : ""),
     line(sample.author ?? (sample.leader_name || "")),
     line(sample.carrier ?? "The consumers themselves carry its plans out."),
     sample.advice ? line("It only advises: nothing is scaled here.", { class: "hot" }) : null,
-    errors ? line(`${formatCount(errors, "error")}: ${sample.errors.join("; ")}`, { class: "hot" }) : note("No errors."));
+    sample.state ? note(`The group is ${sample.state}.`) : null);
 }

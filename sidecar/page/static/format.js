@@ -33,7 +33,7 @@ export const formatPercent = (part) => (part === null || part === undefined ? "u
 export const formatCount = (n, noun) => `${n ?? "?"}${NBSP}${noun}${n === 1 ? "" : "s"}`;
 
 export function formatDuration(seconds) {
-  if (seconds === null || seconds === undefined) return "never at this write rate";
+  if (seconds === null || seconds === undefined) return "not at this rate";
   if (seconds < 0.005) return `0${NBSP}s`;
   if (seconds < 1) return `${seconds.toFixed(2)}${NBSP}s`;
   if (seconds < 120) return `${seconds.toFixed(0)}${NBSP}s`;
@@ -62,7 +62,7 @@ export function legendKey(name, style, text) {
 export function table(caption, headings, rows, chosen = -1) {
   const numeric = headings.map((heading) => heading.startsWith("#"));
   const heading = (i) => headings[i].replace("#", "");
-  const cell = (name, text, i, props = {}) => element(name, { ...props, class: numeric[i] ? "n" : heading(i) === "" && name === "td" ? "mark" : undefined }, text);
+  const cell = (name, text, i, props = {}) => element(name, { ...props, "data-label": name === "td" ? heading(i) : undefined, class: numeric[i] ? "n" : heading(i) === "" && name === "td" ? "mark" : undefined }, text);
   const head = headings.map((heading, i) => cell("th", heading.replace("#", ""), i, { scope: "col" }));
   const body = rows.map((row, n) => element("tr", { class: n === chosen ? "chosen" : undefined }, ...row.map((text, i) => cell("td", text, i))));
   return element("table", {}, element("caption", { class: "hidden" }, caption),

@@ -10,7 +10,6 @@ const MARGINS = {
 const OWNER_WIDTH = 84;
 const BAR_GAP = 8;
 const MIN_TEXT = { width: 74, height: 15 }; // of a cell that has room for its name
-const MAX_SHOWN_RATIO = 1; // a partition that fills a consumer, or more, has the hottest colour
 
 // Stops from dark blue to yellow, readable in light and dark and without telling red from green.
 const STOPS = [[30, 48, 110], [38, 104, 150], [60, 154, 140], [170, 190, 70], [250, 170, 40], [225, 60, 40]];
@@ -20,6 +19,9 @@ export function colorOf(part) {
   const i = Math.min(STOPS.length - 2, Math.floor(at));
   return STOPS[i].map((low, k) => Math.round(low + (STOPS[i + 1][k] - low) * (at - i)));
 }
+
+// The place of a load on the scale, which is the same for all groups and times: a quarter of a capacity is its middle.
+const heatOf = (load) => Math.sqrt(ratioOf(load));
 
 const pack = ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0;
 
@@ -68,20 +70,11 @@ export class HeatMap {
     const theme = readTheme(this.canvas);
     this.theme = theme;
     const palette = new Uint32Array(256);
-    const hottest = this.#hottest();
-    for (let load = 0; load < UNKNOWN; load += 1) palette[load] = pack(colorOf(ratioOf(load) / hottest));
+    for (let load = 0; load < UNKNOWN; load += 1) palette[load] = pack(colorOf(heatOf(load)));
     palette[0] = pack(colorOf(0));
     palette[UNKNOWN] = pack(parseColor(theme("unknown")));
     this.empty = pack(parseColor(theme("empty")));
     return palette;
-  }
-
-  // The ratio of the hottest colour: that of the hottest partition shown, so that small ones differ, too.
-  #hottest() {
-    let most = 1;
-    for (const load of this.history.samples[this.index].loads) if (load !== UNKNOWN && load > most) most = load;
-    this.hottest = Math.min(MAX_SHOWN_RATIO, ratioOf(most)) || MAX_SHOWN_RATIO;
-    return this.hottest;
   }
 
   // Columns are consumers; a column's cells are its partitions, the largest first.
@@ -177,7 +170,7 @@ export class HeatMap {
     for (let column = 0; column < this.columns; column += 1) {
       (this.seats[column]?.partitions ?? []).forEach((partition, row) => {
         const [left, top] = this.#box(column, row);
-        const dark = loads[partition] === UNKNOWN || ratioOf(loads[partition]) / this.hottest > 0.3;
+        const dark = loads[partition] === UNKNOWN || heatOf(loads[partition]) > 0.3;
         context.fillStyle = dark ? "#10161d" : "#fff";
         context.save();
         context.beginPath();
@@ -384,9 +377,11 @@ export class HeatMap {
   }
 }
 
-export function formatTime(seconds) {
-  return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-}
+const CLOCK = { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
+
+// A time of the browser's zone, with its name; an axis has room for it once (`formatClock`).
+export const formatTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], { ...CLOCK, timeZoneName: "short" });
+export const formatClock = (seconds) => new Date(seconds * 1000).toLocaleTimeString([], CLOCK);
 
 function formatRatioShort(load) {
   return load === UNKNOWN ? "?" : `${Math.round(ratioOf(load) * 100)} %`;

@@ -133,13 +133,6 @@ export class GroupHistory {
     return null;
   }
 
-  // The certificate of a decision: the first one that was computed after it, else the newest before.
-  certificate(index) {
-    const { t } = this.samples[index];
-    const after = this.samples.find((one, i) => i >= index && one.certificate && one.certificate.t >= t);
-    return after?.certificate ?? this.samples[index].certificate ?? null;
-  }
-
   decisionAt(index) {
     for (let i = index; i >= 0; i -= 1) if (isDecision(this.samples, i)) return this.samples[i];
     return null;

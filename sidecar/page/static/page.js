@@ -5,7 +5,7 @@ import { Unauthorized, authorize, follow } from "./events.js";
 import { element, formatCount, legendKey, replaceContent } from "./format.js";
 import { HeatMap, colorOf, formatTime } from "./heatmap.js";
 import { GroupHistory } from "./history.js";
-import { decisionStep, showBehind, showDecision, showHandovers, showHottest, showMoves, showState, showTopics } from "./panels.js";
+import { decisionStep, showBehind, showConditions, showDecision, showHandovers, showHottest, showMoves, showTopics } from "./panels.js";
 import { REPLICAS, TimeLine, describeLateness } from "./timeline.js";
 import { Doctor, WhatIf } from "./tools.js";
 
@@ -63,6 +63,7 @@ class Page {
     const { history } = this;
     this.report("");
     this.draw();
+    showConditions(history, index);
     showAnswers(history, index);
     showDecision(history, index, (i) => this.choose(i));
     showMoves(history, index);
@@ -70,7 +71,6 @@ class Page {
     showHottest(history, index);
     showHandovers(history, index);
     showTopics(history, index);
-    showState(history, index);
     return undefined;
   }
 
@@ -83,7 +83,6 @@ class Page {
     slider.setAttribute("aria-valuemax", String(this.history.samples.length - 1));
     slider.setAttribute("aria-valuenow", String(this.index));
     slider.setAttribute("aria-valuetext", `${formatTime(sample.t)}, ${formatCount(sample.metrics.running_replicas, "consumer")}, ${sample.action}`);
-    byId("scale-text").textContent = `0 to ${Math.round(this.heatMap.hottest * 100)}\u00a0% (the hottest partition at the chosen time) and more`;
     byId("map-help").textContent = sample.loads.length ? `${HELP[this.view]}${sample.n ? "" : RESTORED}`
       : "This decision is from before the sidecar's start: its partitions are not recorded.";
   }
@@ -213,8 +212,14 @@ async function explainAbsence() {
   return error ? `this group is not managed: ${error}` : "the sidecar does not manage this group";
 }
 
+// On a small screen the sections below the answers open when they are asked for.
+function foldSections() {
+  for (const one of document.querySelectorAll("details.fold")) one.open = !matchMedia("(max-width: 40rem)").matches;
+}
+
 async function start() {
   drawLegends();
+  foldSections();
   const page = new Page();
   window.trimtab = page; // for the console, and tests
   const login = byId("login");

@@ -26,7 +26,6 @@ export function showDecision(history, index, select) {
     shown.outcome ? line(`Carried out: ${shown.outcome}`) : null,
     ...describeAlternatives(history, shown, index),
     ...describeDone(history, shown),
-    ...describeCertificate(history.certificate(at)),
     element("p", {}, step(earlier, "earlier decision"), gap, step(later, "later decision")));
 }
 
@@ -34,12 +33,14 @@ function describeAlternatives(history, shown, index) {
   const m = shown.metrics;
   const own = history.alternatives(shown);
   const found = own?.length ? { t: shown.t, rows: own } : history.lastAlternatives(index);
+  const count = shown.replicas ?? m.planned_replicas;
   const decided = m.planned_fill === undefined ? null : {
-    consumers: m.planned_replicas, moves: m.moves, r: m.r_score ?? 0, fill: m.planned_fill, fits: true, decided: true,
-    cost: m.planned_replicas + (history.moveCost ?? 0) * (m.r_score ?? 0),
+    consumers: count, moves: m.moves, r: m.r_score ?? 0, fill: m.planned_fill, fits: true, decided: true,
+    cost: count + (history.moveCost ?? 0) * (m.r_score ?? 0),
   };
   if (!found && !decided) return [line("It moves no partition."), note("Its alternatives are not computed: the group is large, rebalanced, or the decision is from before the start.")];
-  const rows = [...(found?.rows ?? []), ...(decided ? [decided] : [])].sort((a, b) => a.consumers - b.consumers);
+  const others = (found?.rows ?? []).filter((one) => one.consumers !== decided?.consumers);
+  const rows = [...others, ...(decided ? [decided] : [])].sort((a, b) => a.consumers - b.consumers);
   const cells = rows.map((one) => [
     `${one.consumers}${one.decided ? " (decided)" : ""}`, String(one.moves), one.r.toFixed(2), formatPercent(one.fill),
     one.fits ? "fits" : "too full", one.cost.toFixed(2),
@@ -59,17 +60,6 @@ function describeDone(history, shown) {
   if (!done) return [note(shown.metrics.moves ? "Its moves are not seen yet." : "It has no moves.")];
   return [line(`Done at ${formatTime(done.t)}: ${formatCount(done.count, "move")}, R ${formatR(done.rate, done.capacity)}.`),
     note("R planned uses the loads at the decision, R done those when the partitions moved.")];
-}
-
-function describeCertificate(certificate) {
-  const title = element("h3", {}, "Certificate");
-  if (!certificate) {
-    return [title, note("Not computed for this decision. With certify: true in the sidecar's settings it tells how far a decision is from the cheapest possible one, at most.")];
-  }
-  const gap = certificate.gap === null ? "unknown" : `${(certificate.gap * 100).toFixed(1)} %`;
-  return [title, line(`As of ${formatTime(certificate.t)} the heuristic's own placement costs ${Number(certificate.value).toFixed(2)}, and no placement within the fill limit `
-    + `costs less than ${Number(certificate.lower_bound).toFixed(2)}: it is at most ${gap} above the optimum.`),
-  note("That placement is for these loads alone, before limits, windows and the present count, so the decision's cost can differ.")];
 }
 
 export function showMoves(history, index) {
@@ -104,7 +94,7 @@ export function showBehind(history, index) {
   const more = sample.behind - rows.length;
   return replaceContent("behind", table("Time until the backlog is read", ["partition", "#backlog", "is it late?", "#all read in"], rows),
     more > 0 ? note(`and ${formatCount(more, "partition")} that need less`) : null,
-    note(`${isLate(sample) ? `${formatCount(sample.late, "partition")} ${sample.late === 1 ? "is" : "are"} late` : "None is late"}. All read in: at the present write rates, if consumers read at their capacity. What is late is in time again before that. If a backlog grows all the same, its consumer reads below its capacity.`));
+    note(`${isLate(sample) ? `${formatCount(sample.late, "partition")} ${sample.late === 1 ? "is" : "are"} late` : "None is late"}. All read in: at the present write rates and the rate at which its consumer reads; at its capacity where that rate is not known. What is late is in time again before that.`));
 }
 
 export function showHottest(history, index) {
@@ -152,20 +142,15 @@ export function showTopics(history, index) {
     note("Fresh within: 99 % of a topic's records are committed, and in the table that they are written to, within this time (estimate)."));
 }
 
-export function showState(history, index) {
-  const sample = history.samples[index];
-  const m = sample.metrics;
-  replaceContent("state",
-    line(sample.leader === false ? "This sidecar is in standby." : "This sidecar decides for the group."),
-    sample.leader_name ? line(`Leader: ${sample.leader_name}.`) : null,
-    sample.state ? line(`The group ${history.group} is ${sample.state}.`) : null,
-    m.max_fill > 1 ? line(`Its fullest consumer is at ${formatPercent(m.max_fill)} of its capacity, and falls behind.`, { class: "hot" }) : null,
-    sample.carrier ? line(sample.carrier) : null,
-    sample.unowned ? line(`${formatCount(sample.unowned, "partition")} without a consumer.`, { class: "hot" }) : null,
-    m.unknown_partitions ? line(`The write rate of ${formatCount(m.unknown_partitions, "partition")} is unknown.`) : null,
-    sample.suspended ? line("Scale-up is suspended: the last one did not raise throughput.") : null,
-    ...sample.errors.map((error) => line(error, { class: "hot" })),
-    sample.errors.length ? null : note("No error in the last iteration."));
+// What somebody on call should know first: the same list as `trimtab doctor` and the alerts have.
+export function showConditions(history, index) {
+  const { conditions, until } = history.samples[index];
+  document.getElementById("conditions").classList.toggle("alert", conditions.length > 0);
+  const rows = conditions.map((one) => element("li", {},
+    element("strong", { class: one.severity === "critical" ? "hot" : undefined }, one.type), `: ${one.message}`,
+    element("span", { class: "note" }, ` (for ${formatDuration(Math.max(0, until - one.since))}, since ${formatTime(one.since)}${one.status === "Unknown" ? "; not known now" : ""})`),
+    line(`→ ${one.remedy}`)));
+  replaceContent("condition-list", rows.length ? element("ul", {}, ...rows) : line("Nothing: no condition holds.", { class: "good" }));
 }
 
 export const decisionStep = (history, index, forward) => {

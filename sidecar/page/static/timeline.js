@@ -1,7 +1,7 @@
 // The time line: replicas running, desired and recommended, lateness, and a mark for each decision.
 
 import { formatBytes, formatDuration } from "./format.js";
-import { formatTime, readTheme } from "./heatmap.js";
+import { formatClock, formatTime, readTheme } from "./heatmap.js";
 import { DASHES, prepareCanvas } from "./step_chart.js";
 import { isDecision } from "./history.js";
 
@@ -132,7 +132,7 @@ export class TimeLine {
     const step = TICKS_S.find(fits) ?? TICKS_S[TICKS_S.length - 1];
     for (let t = Math.ceil(this.from / step) * step; t <= this.to; t += step) {
       context.fillRect(Math.round(this.x(t)), area.y + area.h, 1, 4);
-      context.fillText(formatTime(t), this.x(t), area.y + area.h + 30);
+      context.fillText(formatClock(t), this.x(t), area.y + area.h + 30);
     }
   }
 

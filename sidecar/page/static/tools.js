@@ -218,10 +218,12 @@ export class Doctor {
     byId("doctor-status").textContent = `${formatTime(time)}: ${count("failed")} of ${formatCount(findings.length, "check")} failed, ${formatCount(count("warning"), "warning")}`;
     byId("doctor-status").className = count("failed") ? "bad" : "";
     const sorted = [...findings].sort((a, b) => ORDER.indexOf(a.level) - ORDER.indexOf(b.level));
-    const rows = sorted.map((one) => [
+    const list = (found) => table("Findings of the doctor", ["", "check", "finding"], found.map((one) => [
       element("span", { class: { failed: "hot", warning: "hot", ok: "good" }[one.level] ?? "note" }, MARKS[one.level] ?? one.level),
       one.check, element("div", {}, one.message, one.remedy ? line(`→ ${one.remedy}`) : null),
-    ]);
-    replaceContent("doctor", table("Findings of the doctor", ["", "check", "finding"], rows));
+    ]));
+    const [good, told] = [true, false].map((is) => sorted.filter((one) => (one.level === "ok") === is));
+    replaceContent("doctor", told.length ? list(told) : null,
+      good.length ? element("details", {}, element("summary", {}, `${formatCount(good.length, "check")} ok`), list(good)) : null);
   }
 }

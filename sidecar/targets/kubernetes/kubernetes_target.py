@@ -7,6 +7,7 @@
 - Replica names are pod names and must equal the members' client ids (downward API).
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -66,7 +67,9 @@ class KubernetesTarget:
         self._listed_pods = frozenset(staying)
         w = snapshot.workload
         self._requested = self._date_requested_replicas(w.requested)
-        addresses = {p.address: p.name for p in snapshot.alive_pods if p.address}
+        # pods of the node's network share its address, which then tells none of them
+        count = Counter(p.address for p in snapshot.alive_pods)
+        addresses = {p.address: p.name for p in snapshot.alive_pods if p.address and count[p.address] == 1}
         self._target_status = TargetStatus(
             self._requested, w.paused_direction, snapshot.errors, replicas_by_address=addresses
         )

@@ -58,7 +58,7 @@ def test_measured_values_are_a_mapping_and_an_array() -> None:
         {"t": TopicMeasurements.from_values({1: 5.0, 0: None}), "x": TopicMeasurements.from_values({0: 1.0})}
     )
     names = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)]
-    assert dict(measured) == dict(measured.iter_items())
+    assert dict(measured) == dict(measured.items())
     assert measured[names[1]] == 5.0
     assert (measured[names[0]], measured.get(names[2]), len(measured)) == (None, None, 3)
     with pytest.raises(KeyError):

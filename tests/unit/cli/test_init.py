@@ -28,7 +28,11 @@ from trimtab.cli.init.group_findings import (
     render_way_back,
 )
 from trimtab.cli.init.run import fill_write_rates, remove_stale_files
-from trimtab.cli.init.workload_search import find_scaled_object, list_scaler_resources
+from trimtab.cli.init.workload_search import (
+    count_consumers_per_pod,
+    find_scaled_object,
+    list_scaler_resources,
+)
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.custom_resource.names import to_setting_values
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
@@ -105,6 +109,22 @@ def test_clients_follow_as_they_can() -> None:
     assert choose_carrier(FINDINGS)[0] == {"lead": True}
     by_broker = replace(FINDINGS, observed=replace(FINDINGS.observed, members=(new,)))
     assert choose_carrier(by_broker)[0] == {"protocol": "consumer"}
+
+
+def test_pods_of_several_members_are_counted_and_written(tmp_path: Path) -> None:
+    """By the pods' names as client ids, or else by their addresses; a limit is one of pods."""
+    named = [ObservedMember(str(n), name) for n, name in enumerate(["a", "a", "b/1", "b/2"])]
+    pods = [("a", "10.0.0.1"), ("b", "10.0.0.2")]
+    assert count_consumers_per_pod(named, pods) == 2
+    by_host = [ObservedMember(str(n), f"c-{n}", host=f"10.0.0.{n % 2 + 1}") for n in range(6)]
+    assert count_consumers_per_pod(by_host, pods) == 3
+    assert (
+        count_consumers_per_pod(by_host[::2], [("a", "10.0.0.1"), ("b", "10.0.0.1"), ("c", "10.0.0.1")]) == 1
+    )
+    findings = replace(FINDINGS, workload=replace(WORKLOAD, consumers_per_replica=2))
+    written = load_written(findings, tmp_path)
+    assert (written.consumers_per_replica, written.max) == (2, 2)
+    assert "workload sales/deployment/shop, 2 members in each pod" in describe_findings(findings, MEASURED)
 
 
 def test_the_written_settings_are_valid(tmp_path: Path) -> None:

@@ -54,9 +54,11 @@ def test_a_name_forges_no_line_of_the_log(name: str) -> None:
 
 
 def test_long_names_are_shortened_where_they_stay_different() -> None:
-    """UUIDs keep their beginning and end; names that would look alike stay whole."""
+    """UUIDs keep their beginning and end; names that would look alike have a few more characters."""
     ids = ["3f2a91c0-6b1e-4c7e-9d53-0a8f1b2c9c1b", "77aa91c0-6b1e-4c7e-9d53-0a8f1b2c9c1c"]
     assert abbreviate_names(ids, 9) == ["3f2a…9c1b", "77aa…9c1c"]
     alike = ["worker-a-of-the-long-name", "worker-b-of-the-long-name"]
-    assert abbreviate_names(alike, 9) == alike
+    assert abbreviate_names(alike, 9) == ["worker-a…e", "worker-b…e"]
+    pods = [f"lake-7d9f6c-{n:05}-x2k9q" for n in (10, 20, 21)]
+    assert abbreviate_names(pods, 9) == ["l…10-x2k9q", "l…20-x2k9q", "l…21-x2k9q"]
     assert abbreviate_names(["short"], 9) == ["short"]

@@ -13,7 +13,7 @@ LIBRARIES: Final = {
     *("pydantic", "pyarrow", "pyspark", "pandas", "rich", "typer", "yaml", "kubernetes", "grpc"),
     "opentelemetry",  # only once telemetry is on
 }
-SOLVERS: Final = {"highspy", "ortools", "matplotlib", "trimtab.assignor.analysis.optimality"}
+SOLVERS: Final = {"ortools", "matplotlib"}
 SIMULATION: Final = {"trimtab.assignor.analysis.simulation"}
 LAZY_PACKAGES: Final = ("trimtab.assignor", "trimtab.consumer_sdk", "trimtab.consumer_sdk.lake")
 

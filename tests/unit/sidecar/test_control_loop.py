@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -58,6 +58,7 @@ class Simulated:
     unsure: bool = False  # plans are written, but not acknowledged
     weights: RecordWeights = BYTES_ALONE
     cost: RecordCostStatus | None = None
+    consumers: int = 1  # of each worker, with one client id: "w#0", "w#1"
     broken: list[str] = field(default_factory=list)
     _cause: object = None
     _moving: dict[TopicPartition, str] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class Simulated:
 
         class Target(InMemoryTarget):
             def stop_replica(self, name: str) -> None:
-                if any(owner == name and world.rates[p] for p, owner in world.owners.items()):
+                if any(o.split("#")[0] == name and world.rates[p] for p, o in world.owners.items()):
                     world.broken.append(f"{name} was stopped while it owned partitions")
                 super().stop_replica(name)
 
@@ -88,7 +89,9 @@ class Simulated:
         if self.away:
             return ObservedGroup()
         held = {m: frozenset(p for p, o in self.owners.items() if o == m) for m in self.members}
-        readers = tuple(ObservedMember(f"id-{m}", m, owned) for m, owned in sorted(held.items()))
+        readers = tuple(
+            ObservedMember(f"id-{m}", m.split("#")[0], owned) for m, owned in sorted(held.items())
+        )
         if not readers:
             return ObservedGroup(GroupState.EMPTY)
         return ObservedGroup(GroupState.REBALANCING if self._moving else GroupState.STABLE, readers)
@@ -112,10 +115,11 @@ class Simulated:
     def tick(self) -> None:
         self.clock.sleep(2)
         alive = {i.name for i in self.target.list_replicas() if i.alive}
-        self.members = alive
-        self.owners = {p: o for p, o in self.owners.items() if o in alive}
+        several = {f"{name}#{n}" for name in alive for n in range(self.consumers)}
+        self.members = alive if self.consumers == 1 else several
+        self.owners = {p: o for p, o in self.owners.items() if o in self.members}
         if self._moving:
-            self.owners |= {p: o for p, o in self._moving.items() if o in alive}
+            self.owners |= {p: o for p, o in self._moving.items() if o in self.members}
             self._moving = {}
         self._rebalance()
 
@@ -137,7 +141,7 @@ class Simulated:
         """Return what the group's leader makes of a plan."""
         held = {m: frozenset(p for p, owner in self.owners.items() if owner == m) for m in self.members}
         joined = [
-            JoinedMember(m, frozenset({"t"}), MemberUserData(instance=m), owned, 1)
+            JoinedMember(m, frozenset({"t"}), MemberUserData(instance=m.split("#")[0]), owned, 1)
             for m, owned in sorted(held.items())
         ]
         led = assign_by_name(joined, PARTITIONS, LeaderView(Load(self.rates), plan), PlacementPolicy())
@@ -220,6 +224,24 @@ def test_a_scale_down_skips_its_window(world: Simulated, season: Any, low: int, 
         if iterate(world, loop, 1) == [ScalingAction.DRAIN] and number > 3 * 120:
             drained.add(phase)
     assert bool(drained.intersection(range(40, 70))) is early
+
+
+def test_replicas_of_several_consumers_are_scaled_whole(world: Simulated) -> None:
+    """Two consumers of 100 B/s a worker: both share the load, and are drained before the worker stops."""
+    world.consumers = 2
+    loop = start(world, consumers_per_replica=2)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)  # one partition a consumer
+    iterate(world, loop, 40)
+    assert world.published[-1].replicas == len(world.target.list_replicas()) == 3
+    assert len(set(world.owners.values())) == 6
+    before = len(world.published)
+    iterate(world, loop, 60)
+    assert len(world.published) == before, "a steady load"
+    world.rates = dict.fromkeys(PARTITIONS, 10.0)
+    iterate(world, loop, 80)
+    assert world.published[-1].replicas == len(world.target.list_replicas()) == 1
+    assert world.published[-1].draining == ()
+    assert not world.broken
 
 
 def test_no_replica_is_drained_while_the_group_is_unsteered(world: Simulated) -> None:
@@ -650,22 +672,3 @@ def go_through(events: list[tuple[str, int, int]], **more: Any) -> None:
     epoch = plan.epoch
     iterate(world, start(world, **more), 20)
     assert world.published[-1].epoch == epoch
-
-
-def test_iterations_are_offered_for_certification(world: Simulated) -> None:
-    """The loop offers each observation and reports the newest certificate."""
-
-    class Certifier:
-        last_certificate = "the newest"
-        offers: ClassVar[list[Any]] = []
-
-        def offer_observation(self, observation: Any) -> bool:
-            self.offers.append(observation)
-            return True
-
-    reports: list[IterationReport] = []
-    certifier: Any = Certifier()
-    parts = LoopCollaborators(world, world, world.target, (reports.append,), certifier)
-    ControlLoop(settings(), parts, world.clock).run_iteration()
-    assert [r.certificate for r in reports] == ["the newest"]
-    assert [o.group for o in certifier.offers] == [world.describe_group()]

@@ -6,7 +6,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql.types import DataType, DateType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DateType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
@@ -77,14 +87,14 @@ def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[Stru
 
 def build_alter_clauses(changes: Sequence[ColumnChange], metadata: Any) -> Iterator[str]:
     """Yield the ALTER TABLE clauses for these changes."""
-    added = [f"{quote_path(c.path)} {c.type.simpleString()}" for c in changes if not c.widens]
+    added = [f"{quote_path(c.path)} {_to_sql(c.type)}" for c in changes if not c.widens]
     if added:
         yield f"ADD COLUMNS ({', '.join(added)})"
     # Without the property, staging raises the mismatch: type widening raises the table's protocol
     # version, which is the owner's decision.
     if metadata.configuration().contains(TYPE_WIDENING_PROPERTY):
         for change in (c for c in changes if c.widens):
-            yield f"ALTER COLUMN {quote_path(change.path)} TYPE {change.type.simpleString()}"
+            yield f"ALTER COLUMN {quote_path(change.path)} TYPE {_to_sql(change.type)}"
 
 
 def find_computed_columns(columns: StructType) -> set[str]:
@@ -120,6 +130,17 @@ def _generated_column(part: PartitionField) -> StructField:
     kind, expression = found
     metadata = {GENERATION_PROPERTY: expression.format(quote_path((part.column,)))}
     return StructField(f"{part.column}_{part.transform}", kind, nullable=True, metadata=metadata)
+
+
+def _to_sql(kind: DataType) -> str:
+    """Return a type as in SQL, with quoted names and whatever `spark.sql.timestampType` is."""
+    if isinstance(kind, StructType):
+        return f"STRUCT<{', '.join(f'{quote_path((f.name,))}: {_to_sql(f.dataType)}' for f in kind)}>"
+    if isinstance(kind, ArrayType):
+        return f"ARRAY<{_to_sql(kind.elementType)}>"
+    if isinstance(kind, MapType):
+        return f"MAP<{_to_sql(kind.keyType)}, {_to_sql(kind.valueType)}>"
+    return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
 
 
 def quote_sql(value: str) -> str:

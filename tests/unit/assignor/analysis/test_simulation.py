@@ -22,7 +22,6 @@ from trimtab.assignor.analysis.simulation import (
     SettingCandidate,
     SimulationSetup,
     average_summaries,
-    compare_pair,
     default_contender_names,
     parse_contender,
     parse_contenders,
@@ -238,21 +237,6 @@ def test_late_traffic_on_the_papers_walk() -> None:
 
 def summary(r: float = 1.0, cbs: float | None = 0.0, hours: float = 1.0, late: float = 0.0) -> RunSummary:
     return RunSummary(cbs, r, 0, 0, None, hours, late, 0, 0, 0, 0, 0, late, 0, 0, late)
-
-
-def test_better_is_less_r_at_no_higher_cbs() -> None:
-    """Both must hold on the same stream; the ratio is the ratio of the means."""
-    streams = [
-        {"x": summary(1, 1), "y": summary(2, 1)},
-        {"x": summary(1, 2), "y": summary(2, 1)},
-        {"x": summary(4, 1), "y": summary(2, 1)},
-    ]
-    found = compare_pair("x", "y", streams)
-    assert (found.r_ratio, found.cbs_no_higher, found.better_streams) == (1.0, 2, 1)
-    still = [{"x": summary(0), "y": summary(0), "z": summary(1, None)}]
-    assert compare_pair("x", "y", still).r_ratio is None
-    incomparable = compare_pair("z", "x", still)
-    assert (incomparable.cbs_no_higher, incomparable.better_streams) == (None, None)
 
 
 def test_means_keep_the_worst_lag() -> None:

@@ -1,6 +1,5 @@
 """Racks in a decision: cross-rack traffic, warnings, and costs."""
 
-import subprocess
 import sys
 from collections.abc import Mapping
 
@@ -254,17 +253,6 @@ def test_a_plan_that_needs_the_missing_solver_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "trimtab.assignor.heuristics.rack_aware.min_cost_flow", None)
     with pytest.raises(BrokenHeuristicError, match="needs ortools"):
         place_partitions(group(members("a"), ("a",)), Load(), AWARE)
-
-
-@pytest.mark.parametrize("order", [("highspy", "ortools"), ("ortools", "highspy")])
-def test_both_solvers_load_in_one_process(order: tuple[str, str]) -> None:
-    """Each contains HiGHS: certificates and rack-aware work in any order."""
-    load = {
-        "highspy": "import highspy; highspy.Highs()",
-        "ortools": "import trimtab.assignor.heuristics.rack_aware.min_cost_flow",
-    }
-    program = "; ".join(load[name] for name in order)
-    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
 def test_variants_weigh_racks_by_their_settings() -> None:

@@ -425,6 +425,17 @@ def test_shared_and_empty_instance_names_are_replaced_by_member_ids() -> None:
     assert name_members(ids, instances) == ("w", "2", "3", "4")
 
 
+def test_members_that_share_a_name_stand_for_its_numbered_consumers() -> None:
+    """Threads of a worker with one instance name; both drain with their worker."""
+    group = Group({"w1-a": range(6), "w1-b": (), "w2-a": (), "w2-b": ()})
+    for name, data in group.data.items():
+        group.data[name] = replace(data, instance=name[:2])
+    plan = plan_of({"w1/1": [0, 1], "w1/2": [2], "w2/1": [3, 4], "w2/2": [5]})
+    assert group.settle(plan) == {"w1-a": {0, 1}, "w1-b": {2}, "w2-a": {3, 4}, "w2-b": {5}}
+    drained = replace(plan_of({"w2/1": [0, 3, 4], "w2/2": [1, 2, 5]}), epoch=8, draining=("w1",))
+    assert group.settle(drained) == {"w1-a": set(), "w1-b": set(), "w2-a": {0, 3, 4}, "w2-b": {1, 2, 5}}
+
+
 def test_a_joiner_stands_for_a_draining_consumer() -> None:
     """It takes the share at once; the log tells what is elsewhere until then."""
     share = {"a": [0, 1, 2], "b": [3, 4, 5]}

@@ -44,7 +44,7 @@ def test_annotations_are_settings() -> None:
             capacity="2 MB/s",
             topics="orders,clicks",
             max="7",
-            certify="false",
+            learn_capacity="false",
             tolerance="{scale-up: 0.05, scale-down: 0.2}",
             schedule='- {start: "0 8 * * *", end: "0 18 * * *", min: 4}',
         ),
@@ -55,7 +55,7 @@ def test_annotations_are_settings() -> None:
     assert (settings.group, settings.capacity, settings.min, settings.max) == ("lake", 2e6, 2, 7)
     assert (settings.target, settings.workload) == ("kubernetes", "statefulset/orders")
     assert (settings.namespace, settings.topics) == ("shop", ("orders", "clicks"))
-    assert not settings.certify
+    assert not settings.learn_capacity
     assert settings.tolerance.scale_down == 0.2
     assert settings.schedule[0].min == 4
     assert one.entry.origin == "StatefulSet shop/orders"

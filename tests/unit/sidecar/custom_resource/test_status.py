@@ -16,6 +16,7 @@ from trimtab.sidecar.custom_resource.status_writer import (
 )
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import KubernetesUnavailableError
+from trimtab.sidecar.reporting.group_conditions import find_failed_requests
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.group_list import GroupListSettings, load_settings_of_groups
 from trimtab.sidecar.targets.kubernetes.scaling_events import ScalingEvent
@@ -23,6 +24,7 @@ from trimtab.sidecar.targets.kubernetes.scaling_events import ScalingEvent
 METRICS = DecisionMetrics(
     write_rate=1.5e6, required_rate=1.6e6, running_replicas=2, planned_replicas=3, desired_replicas=3
 )
+AWAY = find_failed_requests(("no answer",))
 BROKEN = ResourceProblem("InvalidSettings", "min=9 is above max=3")
 
 
@@ -34,10 +36,7 @@ def resource(uid: str = "u", status: Any = None, **spec: Any) -> ScalerResource:
 def report(
     action: ScalingAction = ScalingAction.HOLD, reason: str = "2 is right", **more: Any
 ) -> IterationReport:
-    failure = more.pop("failure", "")
-    decision = ScalingDecision(
-        action, (reason,), METRICS, failure=failure, is_advice=more.pop("advice", False)
-    )
+    decision = ScalingDecision(action, (reason,), METRICS, is_advice=more.pop("advice", False))
     made = IterationReport(
         1.7e9, decision, {}, 1, is_group_known=True, decision_seconds=0.0, iteration_seconds=0.0
     )
@@ -62,11 +61,10 @@ def test_conditions_tell_what_is_wrong() -> None:
         (None, None, ("Unknown", "Starting"), ("Unknown", "Starting")),
         (None, report(), ("True", "Managed"), ("False", "AsExpected")),
         (None, report(advice=True), ("True", "AdviceOnly"), ("False", "AsExpected")),
-        (None, report(failure="no right"), ("True", "Managed"), ("True", "NotCarriedOut")),
-        (None, report(errors=("no answer",)), ("True", "Managed"), ("True", "RequestsFailed")),
+        (None, report(conditions=AWAY), ("True", "Managed"), ("True", "RequestsFailed")),
         (
             None,
-            report(is_group_known=False, errors=("no answer",)),
+            report(is_group_known=False, errors=("no answer",), conditions=AWAY),
             ("False", "GroupUnknown"),
             ("True", "RequestsFailed"),
         ),

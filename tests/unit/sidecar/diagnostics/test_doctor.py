@@ -15,14 +15,12 @@ from named_rounds import JoinedMember, assign_by_name
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.cli.doctor.run import check_consumer_settings, format_finding, format_summary
+from trimtab.cli.doctor.run import check_consumer_settings, format_finding
 from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.doctor import all_checks
-from trimtab.sidecar.diagnostics.doctor.all_checks import check_paused_scaling
-from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_plan_carrier
 from trimtab.sidecar.diagnostics.doctor.checks import (
     ASSIGNOR_NAME,
     MAX_CLOCK_SKEW_S,
@@ -36,18 +34,13 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
     check_control_topic,
     check_last_decision,
     check_members,
-    check_pause,
     check_plan_followed,
-    check_replica_count,
     check_rights,
     check_sidecar_clock,
     has_failed_checks,
 )
 from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import list_needed_rights
-from trimtab.sidecar.measurement.observation import RequestedReplicas
-from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord
-from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 
@@ -101,8 +94,6 @@ def test_clock_behind_is_detected() -> None:
         (None, None, FindingLevel.NOTE, "no sidecar manages"),
         (None, PLAN, FindingLevel.FAILED, "no decision"),
         (replace(LAST, until=NOW - 600), PLAN, FindingLevel.FAILED, "silent for 10 min"),
-        (replace(LAST, errors=("broker 2 is away",)), PLAN, FindingLevel.FAILED, "broker 2 is away"),
-        (replace(LAST, failure="quota exceeded"), PLAN, FindingLevel.FAILED, "not done: quota exceeded"),
     ],
 )
 def test_last_decision_shows_the_sidecars_state(
@@ -113,26 +104,6 @@ def test_last_decision_shows_the_sidecars_state(
     assert finding.level is level
     assert text in finding.message
     assert bool(finding.remedy) == (level is FindingLevel.FAILED)
-
-
-def test_a_consumer_above_its_capacity_is_a_warning() -> None:
-    """A sidecar that decides is no success while a consumer gets more than it can read."""
-    fills = {fill: replace(LAST, metrics=replace(LAST.metrics, max_fill=fill)) for fill in (0.95, 1.09)}
-    assert check_last_decision(fills[0.95], PLAN, NOW).level is FindingLevel.OK
-    finding = check_last_decision(fills[1.09], PLAN, NOW)
-    assert finding.level is FindingLevel.WARNING
-    assert "the fullest consumer is at 109% of its capacity" in finding.message
-    assert "decision 5 s ago: hold: 2 is right" in finding.message
-    assert finding.remedy
-
-
-@pytest.mark.parametrize("steering", [True, False])
-def test_a_group_of_any_client_is_checked_by_its_carrier(*, steering: bool) -> None:
-    """Its members know no plans: what counts is whether the sidecar gets its plans carried out."""
-    finding = check_plan_carrier(CarrierStatus(steering, "leads the group"))
-    assert finding.level is (FindingLevel.OK if steering else FindingLevel.FAILED)
-    assert finding.message == "leads the group"
-    assert bool(finding.remedy) is not steering
 
 
 def member_metadata(plan: GroupPlan | None) -> dict[str, MemberMetadata]:
@@ -305,54 +276,3 @@ def test_findings_as_json(doctor: Any) -> None:
     body = json.loads(out)
     assert (code, body["failed"], body["group"]) == (1, True, "g")
     assert body["findings"][1]["remedy"] == "grant Read on topic t"
-
-
-def test_pause_is_a_warning() -> None:
-    """A pause is intended: the doctor does not fail, but reports it."""
-    findings = check_pause("the annotation trimtab.io/pause", ["scale-up", "scale-down"], "take it away")
-    assert [f.level for f in findings] == [FindingLevel.WARNING]
-    assert "scale-down and scale-up is paused by the annotation" in findings[0].message
-    assert not has_failed_checks(findings)
-    assert format_summary(findings) == "no check failed, but 1 warning"
-    assert check_pause("the settings", [], "") == ()
-    assert format_summary([]) == "all checks passed"
-
-
-def test_zero_by_an_unknown_requester_is_a_note() -> None:
-    """With min=0 the sidecar itself may have set it; otherwise it is a warning."""
-    unknown = RequestedReplicas(0, "somebody", 1.0, is_ours=False, is_requester_known=False)
-    (finding,) = check_replica_count("deployment/lake", unknown, 0)
-    assert (finding.level, finding.remedy) == (FindingLevel.NOTE, "")
-    (finding,) = check_replica_count("deployment/lake", unknown, 1)
-    assert finding.level is FindingLevel.WARNING
-
-
-@pytest.mark.parametrize(
-    ("requested", "min_replicas", "warnings"),
-    [
-        (RequestedReplicas(0, "kubectl", 1.0, is_ours=False), 0, 1),
-        (RequestedReplicas(0, "kubectl", 1.0, is_ours=False), 2, 1),
-        (RequestedReplicas(0, "trimtab", 1.0, is_ours=True), 0, 0),
-        (RequestedReplicas(1, "kubectl", 1.0, is_ours=False), 0, 0),
-    ],
-)
-def test_workload_at_zero_is_a_warning(
-    requested: RequestedReplicas, min_replicas: int, warnings: int
-) -> None:
-    """A zero set by somebody else stops the group until the count changes."""
-    findings = check_replica_count("deployment/lake", requested, min_replicas)
-    assert [f.level for f in findings] == [FindingLevel.WARNING] * warnings
-    assert all("set by kubectl" in f.message for f in findings)
-    assert all(
-        f.remedy == f"kubectl scale deployment/lake --replicas={max(1, min_replicas)}" for f in findings
-    )
-
-
-def test_pause_by_settings_is_found() -> None:
-    """A pause by the settings or the schedule is reported, too."""
-    entry = {"start": "0 0 1 1 *", "end": "* * * * *", "pause": "scale-up"}
-    given = {"bootstrap": "b:1", "group": "g", "capacity": 1, "pause": "scale-down", "schedule": [entry]}
-    findings = [f.message for f in check_paused_scaling(load_settings(None, given), NOW)]
-    assert findings == [
-        "scale-down is paused by the settings", "scale-up is paused by the schedule",
-    ]  # fmt: skip

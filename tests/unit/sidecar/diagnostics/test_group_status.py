@@ -16,13 +16,13 @@ from trimtab.cli.signals import SIGNAL_POLL_INTERVAL_S, run_interruptible
 from trimtab.cli.top import run
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.units import format_age
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.group_status import (
     ConsumerState,
     GroupStatus,
     LiveGroupSnapshot,
     build_group_status,
-    format_age,
     keep_last_status,
 )
 from trimtab.sidecar.errors import BrokerTimeoutError
@@ -301,6 +301,17 @@ def test_table_fits_eighty_columns() -> None:
     assert any("900.0 MB/s" in line and "100%" in line and "draining" in line for line in lines)
 
 
+def test_uuids_have_one_row_each() -> None:
+    """Names are shortened in the middle to the terminal's width, and stay different."""
+    names = [f"orders-{n:08x}-6b1e-4c7e-9d53-0a8f1b2c9c1b" for n in range(3)]
+    members = (ObservedMember(n, n, frozenset(P[i : i + 1])) for i, n in enumerate(names))
+    status = build_group_status(snapshot(group=ObservedGroup(GroupState.STABLE, tuple(members))))
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(run.build_status_table(status, "g", 80))
+    rows = [line for line in console.export_text().splitlines() if line.startswith("orders-")]
+    assert len({row.split()[0] for row in rows}) == len(rows) == len(names)
+
+
 def test_last_status_stays_during_an_outage() -> None:
     """The last values stay, with their time and the start of the outage."""
     good = build_group_status(snapshot())
@@ -311,7 +322,7 @@ def test_last_status_stays_during_an_outage() -> None:
     )
     assert (away.consumers, away.time, away.unreachable_since) == (good.consumers, NOW, NOW + 5)
     output = printed(away)
-    assert re.search(r"broker unreachable since \S+, last seen at ", output)
+    assert re.search(r"broker unreachable since \S+ \w+, last seen at ", output)
     assert "no broker answers" in output
     assert "partitions" in output
     first = printed(keep_last_status(None, build_group_status(nothing)))

@@ -40,6 +40,7 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
 )
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordTerms, build_decision_record
+from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 
 NOW = 1000.0
@@ -69,6 +70,14 @@ def observed(heuristic: str, there: tuple[ObservedMember, ...]) -> Observation:
 def decide_in_racks(heuristic: str, there: tuple[ObservedMember, ...]) -> ScalingDecision:
     policy = build_policy(placement=PlacementPolicy(heuristic, 100.0, consolidate=True))
     return make_decision(observed(heuristic, there), policy, DecisionMemory(), NOW)[0]
+
+
+def describe_racks(heuristic: str, there: tuple[ObservedMember, ...]) -> str:
+    """Return the message of the condition of racks; empty without one."""
+    policy = build_policy(placement=PlacementPolicy(heuristic, 100.0, consolidate=True))
+    decided = decide_in_racks(heuristic, there)
+    facts = GroupFacts(observed(heuristic, there), policy, decided, DecisionMemory(), NOW)
+    return "".join(one.message for one in find_conditions(facts) if one.type == "RacksUncovered")
 
 
 @pytest.mark.parametrize("heuristic", HEURISTICS)
@@ -111,12 +120,13 @@ def test_cross_rack_traffic_is_a_metric_of_the_decision() -> None:
 
 def test_a_rack_aware_heuristic_reports_unavoidable_traffic() -> None:
     """A rack without a member, partitions without a local replica, and members of unknown rack."""
-    reasons = decide_in_racks("rack-aware", readers("a", "a", "a")).reasons
-    assert "replicas are in b, c, but no member is" in reasons
-    assert "no member is in a rack with a replica of t-1, t-4, t-7" in reasons
-    reasons = decide_in_racks("rack-aware", readers("a", None, "q")).reasons
-    assert "unknown rack of w1 (client.rack): their reads do not count as cross-rack" in reasons
-    assert any(s.startswith("no replica is in the rack of w2 (q): all they") for s in reasons)
+    text = describe_racks("rack-aware", readers("a", "a", "a"))
+    assert "replicas are in b, c, but no member is" in text
+    assert "no member is in a rack with a replica of t-1, t-4, t-7" in text
+    text = describe_racks("rack-aware", readers("a", None, "q"))
+    assert "unknown rack of w1 (client.rack): their reads do not count as cross-rack" in text
+    assert "; no replica is in the rack of w2 (q): all they" in text
+    assert describe_racks("steady", readers("a", "a", "a")) == ""
 
 
 def test_without_racks_no_traffic_is_reported() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from trimtab.common.replica_names import get_replica, list_consumer_names
 from trimtab.sidecar.measurement.member_names import (
     MemberIdentity,
     find_instance_id,
@@ -37,6 +38,44 @@ def test_two_members_of_one_address_are_no_replica() -> None:
         MemberIdentity("m2", "two", "10.0.0.1", "static-2"),
     ]
     assert name_members(members, {"10.0.0.1": "orders-a"}) == {"m1": "one", "m2": "static-2"}
+
+
+def test_members_of_a_replica_of_several_are_numbered() -> None:
+    """By the address of their pod, whatever their clients are called, or by the client id."""
+    members = [
+        MemberIdentity("c-1-b", "c-1", "10.0.0.1", None),
+        MemberIdentity("c-0-a", "c-0", "10.0.0.1", None),
+        MemberIdentity("c-0-c", "c-0", "10.0.0.2", None),
+        MemberIdentity("m5", "worker-3", "127.0.0.1", None),
+        MemberIdentity("m4", "worker-3", "127.0.0.1", None),
+        MemberIdentity("m6", "worker-4/blue", "127.0.0.1", None),
+    ]
+    assert name_members(members, {"10.0.0.1": "orders-a", "10.0.0.2": "orders-b"}, 2) == {
+        "c-0-a": "orders-a/1",
+        "c-1-b": "orders-a/2",
+        "c-0-c": "orders-b",
+        "m4": "worker-3/1",
+        "m5": "worker-3/2",
+        "m6": "worker-4/blue",
+    }
+
+
+@pytest.mark.parametrize(
+    ("joined", "expected"),
+    [
+        ((), ("a/1", "a/2")),
+        (("a",), ("a", "a/1")),
+        (("a/2",), ("a/2", "a/1")),
+        (("a/x", "a/1"), ("a/1", "a/x")),
+        (("a/1", "a/2", "a/3"), ("a/1", "a/2", "a/3")),
+    ],
+)
+def test_a_replica_has_names_for_consumers_that_have_yet_to_join(
+    joined: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    """Up to as many as it runs; more that have joined count, too."""
+    assert list_consumer_names("a", joined, 2) == expected
+    assert {get_replica(name) for name in expected} == {"a"}
 
 
 def test_a_shared_or_missing_client_id_is_no_name() -> None:

@@ -34,6 +34,7 @@ from trimtab.sidecar.measurement.queue_backlog import (
 )
 from trimtab.sidecar.measurement.write_rate import OffsetReadings, SlidingWindow, WriteRateMeter
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordTerms, build_decision_record
+from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -203,8 +204,9 @@ def test_a_queue_on_a_consumer_group_reports_its_partition_limit() -> None:
         group=ObservedGroup(GroupState.STABLE, readers),
         queue=QueueBacklog(QueueKind.KMQ, 5, 0, 0),
     )
-    (reason,) = [r for r in decide(seen).reasons if "partition" in r]
-    assert reason.startswith("kmq allows one worker per partition, and the topic has 1")
+    facts = GroupFacts(seen, POLICY, decide(seen), DecisionMemory(), NOW)
+    (limit,) = (one for one in find_conditions(facts) if one.type == "ScaleUpLimited")
+    assert limit.message.startswith("kmq allows one worker per partition, and the topic has 1")
 
 
 def test_a_share_group_has_no_placement_to_explain() -> None:

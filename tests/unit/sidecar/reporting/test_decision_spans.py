@@ -18,6 +18,7 @@ from trimtab.sidecar.decision.decision import (
 )
 from trimtab.sidecar.measurement.handover_time import PartitionMove
 from trimtab.sidecar.reporting.decision_spans import open_decision_spans
+from trimtab.sidecar.reporting.group_conditions import find_failed_requests
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.otel_decision_spans import OtelDecisionSpans
 
@@ -49,7 +50,7 @@ def test_a_decision_is_a_span_with_its_events() -> None:
         REPORT,
         observed_moves=(PartitionMove(P, "worker-1", "worker-2"),),
         handovers={P: 0.1},
-        errors=("no answer",),
+        conditions=find_failed_requests(("no answer",)),
     )
     (span,) = export(seen)
     assert span.name == "decide lake"
@@ -62,7 +63,7 @@ def test_a_decision_is_a_span_with_its_events() -> None:
     assert "trimtab.decision.max_fill" not in attributes  # unknown is not 0
     assert [event.name for event in span.events] == [
         *("plan published", "move planned", "replicas started", "replica stopped"),
-        *("partition moved", "partition handed over", "error"),
+        *("partition moved", "partition handed over", "condition"),
     ]
     assert dict(span.events[0].attributes) == {
         "trimtab.plan.epoch": 7,

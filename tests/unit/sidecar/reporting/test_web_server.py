@@ -14,6 +14,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
@@ -78,7 +79,9 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         capacity=100.0,
         plan_outcome=OUTCOME,
         learned_capacities={"worker-1": 80.0},
-        scale_up_suspended=True,
+        conditions=(
+            build_condition(ConditionType.SCALE_UP_SUSPENDED, "NoEffect", "no more is read", "look"),
+        ),
         record_cost=RecordCostStatus(41, 200.0, 9e6, 0.12, is_used=True),
         errors=() if reachable else ("group lake: no answer",),
     )
@@ -97,7 +100,7 @@ def test_metrics_show_the_reports(served: Served) -> None:
         "trimtab_overdue_backlog_bytes": 7.0,
         "trimtab_estimated_freshness_seconds": 9.0,
         "trimtab_learned_capacity_bytes_per_second|worker-1": 80.0,
-        "trimtab_scale_up_suspended": 1.0,
+        "trimtab_condition|warning|ScaleUpSuspended": 1.0,
         "trimtab_learned_record_cost_bytes": 200.0,
         "trimtab_learned_record_cost_error_ratio": 0.12,
         "trimtab_learned_record_cost_used": 1.0,

@@ -121,30 +121,6 @@ def test_a_key_out_of_range_is_never_null(form: Any, row: str, path: str, column
     assert (keys.null_count, errors) == (1, {0: "id: out of range of INT: 3000000000"})
 
 
-@pytest.mark.parametrize("soft_deletes", [False, True])
-def test_a_value_out_of_range_in_before_counts_only_if_it_is_written(
-    soft_deletes: object, columns: dict[str, Any]
-) -> None:
-    """By soft deletes; the key counts always."""
-    columns |= {"id": pa.int32(), "s": pa.struct([("n", pa.decimal128(4, 2))])}
-    decoder = create_json_change_decoder("DDL", DEBEZIUM, ("id",), {}, soft_deletes=bool(soft_deletes))
-    outside = '{"id":1,"s":{"n":1e9}}'
-    values = [
-        f'{{"op":"u","before":{outside},"after":{{"id":1}}}}',
-        f'{{"op":"c","after":{outside}}}',
-        '{"op":"d","before":{"id":3000000000}}',
-        f'{{"schema":{{"type":"struct"}},"payload":{{"op":"d","before":{outside}}}}}',
-    ]
-    decoded = decoder.decode_values(pa.table({"value": pa.array([value.encode() for value in values])}))
-    assert decoded.dead_letters is not None
-    found = decoded.dead_letters.column("field").to_pylist()
-    assert found == (
-        ["before.s.n", "after.s.n", "before.id", "payload.before.s.n"]
-        if soft_deletes
-        else ["after.s.n", "before.id"]
-    )
-
-
 def test_rules_of_timestamps_are_those_of_the_rows_columns(columns: dict[str, Any]) -> None:
     """Wherever a format has the row; also in Connect's wrapping, and in the record key."""
     columns |= {"id": pa.timestamp("us"), "at": pa.timestamp("us", "UTC")}

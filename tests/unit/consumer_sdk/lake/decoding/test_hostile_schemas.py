@@ -8,8 +8,11 @@ import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
+from trimtab.consumer_sdk.lake.decoding import registry_decoders
+from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import RegisteredSchema
+from trimtab.consumer_sdk.lake.decoding.value_reader import MAX_READ_VALUES
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 EMPTY = {"type": "record", "name": "e", "fields": [{"name": "a", "type": "null"}]}
@@ -121,3 +124,54 @@ def test_a_descriptor_whose_references_expand_is_not_read() -> None:
     leaf.label, leaf.type = FieldDescriptorProto.LABEL_OPTIONAL, FieldDescriptorProto.TYPE_INT32
     text = b64encode(file.SerializeToString()).decode()
     assert "more than 10000 columns" in str(decode_error("protobuf", text, b"\0\0\0\0\1\0"))
+
+
+WIDE = 2000
+
+
+def wide_message(label: Any) -> tuple[str, int]:
+    """Return the descriptor of a message with a field of a wide one, in two levels, and its number."""
+    file = FileDescriptorProto(name="wide.proto", syntax="proto3")
+    for name, inner in (("top", ".middle"), ("middle", ".wide")):
+        field = file.message_type.add(name=name).field.add(name="f", number=1, label=label)
+        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, inner
+    wide = file.message_type.add(name="wide")
+    for number in range(1, WIDE + 1):
+        leaf = wide.field.add(name=f"f{number}", number=number, type=FieldDescriptorProto.TYPE_INT32)
+        leaf.label = FieldDescriptorProto.LABEL_OPTIONAL
+    return b64encode(file.SerializeToString()).decode(), 1
+
+
+def test_items_that_take_two_bytes_each_take_no_memory_without_end() -> None:
+    """Each has all fields of its message, whose defaults take no bytes: a megabyte would be a billion."""
+    text, number = wide_message(FieldDescriptorProto.LABEL_REPEATED)
+    most = MAX_READ_VALUES // (WIDE + 1) - 10
+    assert decode_error("protobuf", text, repeat_items(number, most // 10, 10)) is None
+    error = str(decode_error("protobuf", text, repeat_items(number, most // 10, 11)))
+    assert "its items have more than 5000000 values" in error
+
+
+def repeat_items(number: int, inner: int, outer: int) -> bytes:
+    """Return a value with this many items, each with inner ones, without a byte of their own."""
+    tag = bytes([number << 3 | 2])
+    item = (tag + b"\0") * inner
+    size = len(item)
+    return b"\0\0\0\0\1\0" + (tag + bytes([size & 127 | 128, size >> 7]) + item) * outer
+
+
+def test_wide_values_are_read_in_parts_that_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are the same as in one part; a batch whose columns take too much tells how many fit."""
+    text, number = wide_message(FieldDescriptorProto.LABEL_REPEATED)
+    values = [repeat_items(number, 2, at % 3) for at in range(7)]
+    rows = [{"topic": "t", "partition": 0, "offset": at, "value": value} for at, value in enumerate(values)]
+    records = pa.Table.from_pylist(rows, RECORD_SCHEMA)
+    registry: Any = Registry("PROTOBUF", text)
+    decoder = RegistryDecoder(registry, "protobuf")
+    whole = decoder.decode_batch(records).rows
+    monkeypatch.setattr(registry_decoders, "MAX_READ_VALUES", 2 * WIDE)
+    assert decoder.decode_batch(records).rows == whole
+    monkeypatch.setattr(registry_decoders, "MAX_COLUMN_BYTES", 60_000)
+    with pytest.raises(BatchTooLargeError) as error:
+        decoder.decode_batch(records)
+    assert error.value.records == 5
+    assert decoder.decode_batch(records[:5]).rows == whole[:5]

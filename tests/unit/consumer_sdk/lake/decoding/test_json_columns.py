@@ -325,10 +325,28 @@ def test_a_record_of_few_bytes_takes_no_memory_without_end() -> None:
     half = ",".join(["{}"] * (most // 2))
     text = f'{{"a":[[{half}]],"m":{{"k":[{half}%s]}}}}'
     values = pa.array([(text % more).encode() for more in ("", ",{},{}", "")])
-    rows, refused = read_objects(values, schema, {})
+    rows, refused = read_objects(values, schema, {}, most_bytes=2_000_000_000)
     assert [len(rows[at]["m"]) for at in (0, 2)] == [1, 1]
     place = most // 2 + most % 2
     assert refused == {1: (f"m.k[{place}]", "more values than 512 MB of columns hold")}
+
+
+def test_of_a_batch_that_takes_too_much_memory_the_first_records_are_read() -> None:
+    """At least one, and none of another one's values; also if the record behind them is refused."""
+    schema = pa.schema([("a", pa.list_(pa.int64())), *((f"c{at}", pa.int64()) for at in range(9))])
+    texts = ['{"c1":1}', '{"c2":?}', '{"a":[1,2]}', '{"a":[3,4,5,6,7,8,9]}', '{"c3":?}', "{}"]
+    values = pa.array([text.encode() for text in texts])
+    found, refused = list[Any](), dict[int, Any]()
+    sizes = list[int]()
+    while len(found) < len(texts):
+        rows, reasons = read_objects(values[len(found) :], schema, {}, most_bytes=3 * (9 * 9 + 5 + 1))
+        rows.validate(full=True)
+        refused |= {len(found) + at: why for at, why in reasons.items()}
+        found += rows.field(0).to_pylist()
+        sizes.append(len(rows))
+    assert sizes == [2, 2, 2]
+    assert found == [None, None, [1, 2], [*range(3, 10)], None, None]
+    assert {at: place for at, (place, _) in refused.items()} == {1: "c2", 4: "c3"}
 
 
 def test_refused_records_keep_their_places() -> None:

@@ -47,6 +47,7 @@ class Table:
     pending: tuple[str, CommittedOffsets] | None = None
     gaps_recorded: TableGaps = field(default_factory=TableGaps)
     holds: list[str | None] = field(default_factory=list["str | None"])
+    deleted: list[str] = field(default_factory=list[str])
     name: str = "lake.a"
 
     def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:  # noqa: ARG002 - never stale
@@ -59,7 +60,7 @@ class Table:
         raise AssertionError("the fence stages nothing", frame, attempt)
 
     def delete_staged_files(self, staged: StagedFiles) -> None:
-        raise AssertionError("the fence deletes nothing", staged)
+        self.deleted.append(staged.attempt)
 
     def read_gaps(self) -> TableGaps:
         return self.gaps_recorded
@@ -195,18 +196,17 @@ def test_cancel_after_unanswered_try_and_race_is_unknown(backoff: RetryBackoff) 
             backoff.cancelled.set()
 
     table.after = cancel_at_the_race
-    with pytest.raises(FlushAbandonedError) as caught:
+    with pytest.raises(FlushAbandonedError):
         commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
-    assert caught.value.outcome_unknown
+    assert table.deleted == []
 
 
 def test_cancel_after_a_race_against_itself_is_unknown(backoff: RetryBackoff) -> None:
     """A client that repeats a request may answer "raced" although the commit landed: the files stay."""
     table = Table(["landed race"], after=backoff.cancelled.set)
-    with pytest.raises(FlushAbandonedError) as caught:
+    with pytest.raises(FlushAbandonedError):
         commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
-    assert table.attempts == ["x"]
-    assert caught.value.outcome_unknown
+    assert (table.attempts, table.deleted) == (["x"], [])
 
 
 def test_a_race_against_itself_counts_as_committed(backoff: RetryBackoff) -> None:
@@ -248,15 +248,37 @@ def test_gaps_are_added_once(backoff: RetryBackoff) -> None:
     }
 
 
-def test_cancel_tells_whether_the_outcome_is_known(backoff: RetryBackoff) -> None:
-    """A cancelled commit has an unknown outcome only after an unanswered try."""
+def test_files_of_a_cancelled_commit_are_deleted_unless_it_was_tried(backoff: RetryBackoff) -> None:
+    """An unanswered try may have landed, or land yet."""
     table = Table(["lost answer"], after=backoff.cancelled.set)
-    with pytest.raises(FlushAbandonedError) as caught:
+    for attempt in ("tried", "not tried"):
+        with pytest.raises(FlushAbandonedError):
+            commit_fenced(table, StagedFiles(attempt), "g", SPANS, backoff, NOW)
+    assert table.deleted == ["not tried"]
+
+
+@pytest.mark.parametrize(("script", "deleted"), [([], ["x"]), (["away"] * 2, [])], ids=["read", "commit"])
+def test_an_outage_that_outlasts_the_patience_is_raised(script: list[str], deleted: list[str]) -> None:
+    """The batch is written again later. Its files stay if a try may land yet."""
+    times = iter([0.0, 10.0])
+    backoff = ImmediateBackoff(random.Random(1), patience_s=10.0, now=lambda: next(times))  # noqa: S311 - jitter
+    table = Table(script)
+
+    def fail(**_: Any) -> VersionedOffsets:
+        raise LakeUnavailableError("no answer")
+
+    if not script:
+        table.read_offsets = fail  # type: ignore[method-assign]
+    with pytest.raises(LakeUnavailableError, match="no answer"):
         commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
-    assert caught.value.outcome_unknown
-    with pytest.raises(FlushAbandonedError) as caught:
-        commit_fenced(Table([]), StagedFiles("y"), "g", SPANS, backoff, NOW)
-    assert not caught.value.outcome_unknown
+    assert (table.deleted, table.script) == (deleted, [])
+
+
+def test_an_answered_try_renews_the_patience() -> None:
+    """Of the tables that the batch is written to next."""
+    backoff = ImmediateBackoff(random.Random(1), patience_s=10.0)  # noqa: S311 - jitter
+    commit_fenced(Table(["away", "ok"]), StagedFiles("x"), "g", SPANS, backoff, NOW)
+    assert backoff.failing_since is None
 
 
 def test_changes_wait_while_a_compaction_holds_them_up(backoff: RetryBackoff) -> None:

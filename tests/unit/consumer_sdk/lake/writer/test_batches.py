@@ -26,7 +26,7 @@ def test_a_full_table_is_due(batches: BatchBuffer) -> None:
         batches.add_run("t", run(A, n * 100), now=0.0)
     assert batches.find_due_table(1.0) is None
     batches.add_run("t", run(A, 900), now=1.0)
-    assert batches.is_full
+    assert batches.find_full_tables() == {"t"}
     assert batches.find_due_table(1.0) == "t"
 
 
@@ -50,6 +50,14 @@ def test_the_plan_shortens_a_batch_and_never_extends_it(batches: BatchBuffer) ->
     assert batches.find_due_table(7.0, max_age_s=60.0) == "t"
 
 
+def test_a_table_may_be_due_at_once(batches: BatchBuffer) -> None:
+    """Such as one that is tried; an empty one is not."""
+    batches.add_run("t", run(A, 0, rows=1), now=0.0)
+    batches.add_run("u", run(B, 0, rows=2), now=0.0)
+    assert batches.find_due_table(0.0, at_once={"t", "v"}) == "t"
+    assert batches.find_due_table(0.0, in_flight={"t"}, at_once={"t", "v"}) is None
+
+
 def test_a_table_in_flight_is_not_due(batches: BatchBuffer) -> None:
     """Its next batch continues the one in flight; the next fullest table is due instead."""
     batches.add_run("t", run(A, 0, rows=1500), now=0.0)
@@ -64,7 +72,7 @@ def test_the_fullest_table_is_due_when_memory_is_full(batches: BatchBuffer) -> N
     for n in range(8):
         batches.add_run("t", run(A, n * 100), now=0.0)
         batches.add_run("u", run(B, n * 100, rows=99), now=0.0)
-    assert batches.is_full
+    assert batches.is_memory_full
     assert batches.find_due_table(0.0) == "t"
 
 
@@ -74,9 +82,9 @@ def test_memory_is_full_at_its_limit(batches: BatchBuffer) -> None:
         batches.add_run("t", run(A, n * 100), now=0.0)
     for n in range(6):
         batches.add_run("u", run(B, n * 100), now=0.0)
-    assert (batches.is_full, batches.find_due_table(0.0)) == (False, None)
+    assert (batches.is_memory_full, batches.find_due_table(0.0)) == (False, None)
     batches.add_run("u", run(B, 600), now=0.0)
-    assert (batches.is_full, batches.find_due_table(0.0)) == (True, "t")
+    assert (batches.is_memory_full, batches.find_due_table(0.0)) == (True, "t")
 
 
 def test_one_full_table_is_enough(batches: BatchBuffer) -> None:
@@ -84,7 +92,7 @@ def test_one_full_table_is_enough(batches: BatchBuffer) -> None:
     for n in range(10):
         batches.add_run("t", run(A, n * 100), now=0.0)
     batches.add_run("u", run(B, 0), now=0.0)
-    assert batches.is_full
+    assert batches.find_full_tables() == {"t"}
 
 
 def test_a_popped_batch_is_in_partition_order(batches: BatchBuffer) -> None:

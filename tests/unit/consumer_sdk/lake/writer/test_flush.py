@@ -1,27 +1,36 @@
 """A flush: its steps and commits, and what a refused or failed attempt leaves behind.
 
-Tables in memory, whose `before_commit` and `after_commit` stand in for a catalog that does not respond
-and for other writers.
+The tables are in memory (`writer_stand_ins`).
 """
 
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from itertools import count
 
 import pyarrow as pa
 import pytest
+from writer_stand_ins import ROW_BYTES, nothing
+from writer_stand_ins import MemoryLake as Lake
+from writer_stand_ins import MemoryTable as Table
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.decoding.spark_frames import DecodedFrames
 from trimtab.consumer_sdk.lake.decoding.topic_decoders import FrameFactory
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.offsets.fenced_commit import MAX_STAGED_AGE_S
-from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
-from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetConflict, OffsetSpan
+from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
+from trimtab.consumer_sdk.lake.offsets.table_offsets import (
+    CommittedOffsets,
+    OffsetConflict,
+    OffsetSpan,
+    trim_spans,
+)
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec, parse_partitioning
+from trimtab.consumer_sdk.lake.schema.partition_spec import parse_partitioning
+from trimtab.consumer_sdk.lake.schema.record_columns import select_from_offsets
 from trimtab.consumer_sdk.lake.writer.flush import (
     BatchCommitted,
     BatchFlusher,
@@ -33,7 +42,6 @@ from trimtab.consumer_sdk.lake.writer.flush import (
 from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProjection
 
 P = TopicPartition("a", 0)
-ROW_BYTES = 100
 
 
 def batch_of(first: int, following: int, **span: object) -> FlushBatch:
@@ -45,92 +53,6 @@ def batch_of(first: int, following: int, **span: object) -> FlushBatch:
 
 
 BATCH = batch_of(10, 14)
-
-
-def nothing() -> None: ...
-
-
-@dataclass
-class Table:
-    """A table with a cut history: no attempt is found in it."""
-
-    name: str
-    offsets: CommittedOffsets = field(default_factory=CommittedOffsets)
-    gaps: TableGaps = field(default_factory=TableGaps)
-    spec: PartitionSpec = ()
-    columns: Sequence[str] = ()
-    rows: list[int] = field(default_factory=list[int])  # their offsets
-    attempts: list[str] = field(default_factory=list[str])  # of the calls of commit
-    staged: list[str] = field(default_factory=list[str])
-    deleted: list[str] = field(default_factory=list[str])
-    is_evolved: bool = False
-    refreshes: int = 0
-    before_commit: Callable[[], None] = nothing
-    after_commit: Callable[[], None] = nothing
-
-    def move_to(self, offset: int) -> None:
-        """Set the offset of P, as another writer does."""
-        self.offsets = CommittedOffsets({"g": {P: offset}})
-
-    def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
-        self.refreshes += refresh
-        return VersionedOffsets(self.offsets, self.offsets.encode())
-
-    def has_committed(self, attempt: str) -> bool:  # noqa: ARG002 - the history is cut
-        return False
-
-    def evolve_schema(self, frame: Frame) -> None:  # noqa: ARG002 - the interface
-        self.is_evolved = True
-
-    def stage_rows(self, frame: Frame, attempt: str) -> StagedFiles:
-        self.staged.append(attempt)
-        rows = tuple(frame.column("offset").to_pylist())
-        return StagedFiles(attempt, rows, len(rows), ROW_BYTES * len(rows))
-
-    def read_gaps(self) -> TableGaps:
-        return self.gaps
-
-    def read_property(self, name: str) -> str | None:
-        raise AssertionError(name)
-
-    def commit(
-        self,
-        staged: StagedFiles,
-        offsets: CommittedOffsets,
-        expected: VersionedOffsets,
-        gaps: TableGaps | None = None,
-    ) -> None:
-        self.attempts.append(staged.attempt)
-        self.before_commit()
-        assert expected.offsets == self.offsets
-        self.offsets, self.gaps = offsets, gaps or self.gaps
-        self.rows += staged.files
-        self.after_commit()
-
-    def delete_staged_files(self, staged: StagedFiles) -> None:
-        self.deleted.append(staged.attempt)
-
-
-class Lake:
-    """A lake of these tables."""
-
-    def __init__(self, *tables: Table) -> None:
-        self.tables = {table.name: table for table in tables}
-
-    def to_frame(self, records: Records) -> Frame:
-        return records
-
-    def is_empty(self, frame: Frame) -> bool:
-        return bool(frame.num_rows == 0)
-
-    def open_table(self, name: str) -> Table | None:
-        return self.tables.get(name)
-
-    def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> Table:
-        self.tables[name] = Table(name, spec=partition_spec, columns=frame.column_names)
-        return self.tables[name]
-
-    def close(self) -> None: ...
 
 
 class NoWait(RetryBackoff):
@@ -167,8 +89,18 @@ LETTERS = "lake.a_dead_letter"
 
 def table_at(offset: int, name: str = "lake.a") -> Table:
     table = Table(name)
-    table.move_to(offset)
+    move(table, offset)
     return table
+
+
+def move(table: Table, offset: int) -> None:
+    """Set the offset of P, as another writer does."""
+    table.offsets = CommittedOffsets({"g": {P: offset}})
+
+
+def list_offsets(table: Table) -> list[int]:
+    """Return the offsets of its rows."""
+    return [offset for _, offset in table.places]
 
 
 def backoff() -> NoWait:
@@ -198,7 +130,7 @@ def test_a_flush_creates_its_tables_and_reports_each_step_and_write() -> None:
     letters, rows = TableWrite(LETTERS, 1, ROW_BYTES), TableWrite("lake.a", 3, 3 * ROW_BYTES)
     assert flusher.flush_batch(batch, backoff()) == BatchCommitted(batch, (letters, rows))
     assert steps == ["begun", "staged", "side-tables-committed", "committed"]
-    assert {t.name: t.rows for t in lake.tables.values()} == {"lake.a": [11, 12, 13], LETTERS: [10]}
+    assert {t.name: list_offsets(t) for t in lake.tables.values()} == {"lake.a": [11, 12, 13], LETTERS: [10]}
     specs = {t.name: t.spec for t in lake.tables.values()}
     assert specs == {"lake.a": partitioning.topic_tables, LETTERS: ()}
 
@@ -264,6 +196,77 @@ def test_a_dead_letter_table_of_an_earlier_version_gets_its_columns(
     assert table.is_evolved is is_evolved
 
 
+# -- batches that take too much memory ---------------------------------------------------------------
+
+
+class AtMostThree(TableProjection):
+    """Decodes three records at a time; even offsets have rows in a table of their own."""
+
+    def project_records(self, records: Records, to_frame: FrameFactory) -> ProjectedRows:
+        if records.num_rows > 3:
+            raise BatchTooLargeError(3)
+        sides = EVENS_IF_ANY.project_records(records, to_frame).side_tables
+        return ProjectedRows(to_frame(records), sides)
+
+
+Q, R = TopicPartition("a", 1), TopicPartition("a", 2)
+
+
+def large_batch() -> FlushBatch:
+    """Return records of three partitions with gaps, in the log and by expiry."""
+    rows = [("a", 0, at) for at in (10, 11, 12)] + [("a", 1, at) for at in (5, 7, 9, 20, 21)] + [("a", 2, 0)]
+    spans = {
+        P: OffsetSpan(10, 10, 13),
+        Q: OffsetSpan(3, 5, 22, (OffsetGap(3, 5), OffsetGap(10, 20))),
+        R: OffsetSpan(None, 0, 4),
+    }
+    table = pa.table(dict(zip(("topic", "partition", "offset"), zip(*rows, strict=True), strict=True)))
+    return FlushBatch("lake.a", spans, table)
+
+
+@pytest.mark.parametrize("crash_after", range(6))
+def test_a_batch_that_takes_too_much_memory_is_flushed_in_parts(crash_after: int) -> None:
+    """Every record once in each table, offsets and gaps as of one batch; also after a crash in between."""
+    batch, commits = large_batch(), count(1)
+    table = Table("lake.a", CommittedOffsets({"g": {P: 10, Q: 3}}))
+    lake = Lake(table, evens := Table("lake.evens"))
+
+    def crash() -> None:
+        if next(commits) == crash_after:
+            raise ZeroDivisionError
+
+    table.after_commit = evens.after_commit = crash
+    flusher = flusher_of(lake, AtMostThree("lake.a", PLAIN.decoder))
+    if crash_after:
+        with pytest.raises(ZeroDivisionError):
+            flusher.flush_batch(batch, backoff())
+        spans = trim_spans("g", table.offsets, batch.spans)
+        records = select_from_offsets(batch.records, {p: span.first for p, span in spans.items()})
+        batch = FlushBatch("lake.a", spans, records)
+    outcome = flusher.flush_batch(batch, backoff())
+    assert isinstance(outcome, BatchCommitted)
+    assert outcome.batch is batch
+    assert [offset for _, offset in table.places] == [10, 11, 12, 5, 7, 9, 20, 21, 0]
+    assert [offset for _, offset in evens.places] == [10, 12, 20, 0]
+    assert table.offsets.groups == {"g": {P: 13, Q: 22, R: 4}}
+    assert table.gaps.missing_offsets("g", Q).ranges == (OffsetGap(3, 5), OffsetGap(10, 20))
+
+
+def test_a_part_that_is_refused_tells_what_the_table_has() -> None:
+    """The parts before it are committed: their partitions continue there."""
+    table = Table("lake.a", CommittedOffsets({"g": {P: 10, Q: 3}}))
+
+    def let_another_begin() -> None:
+        table.offsets = CommittedOffsets({"g": {**table.offsets.groups["g"], R: 2}})
+
+    table.after_commit = let_another_begin
+    flusher = flusher_of(Lake(table), AtMostThree("lake.a", PLAIN.decoder))
+    batch = large_batch()
+    outcome = flusher.flush_batch(batch, backoff())
+    assert outcome == BatchRefused(batch, {P: 13, Q: 3, R: 2}, (OffsetConflict(R, None, 2),))
+    assert [offset for _, offset in table.places] == [10, 11, 12]
+
+
 # -- side tables that are ahead -----------------------------------------------------------------------
 
 
@@ -277,7 +280,7 @@ def test_after_a_crash_between_commits_a_side_table_gets_the_rows_that_it_lacks(
     writes = (TableWrite("lake.evens", len(rows), len(rows) * ROW_BYTES), topic) if rows else (topic,)
     outcome = flusher_of(Lake(table_at(10), evens), EVENS_APART).flush_batch(BATCH, backoff())
     assert outcome == BatchCommitted(BATCH, writes)
-    assert (evens.rows, len(evens.attempts)) == (rows, len(writes) - 1)
+    assert (list_offsets(evens), len(evens.attempts)) == (rows, len(writes) - 1)
 
 
 @pytest.mark.parametrize("projection", [EVENS_APART, EVENS_IF_ANY])
@@ -290,7 +293,7 @@ def test_a_side_table_without_new_rows_records_a_gap(projection: TableProjection
     outcome = flusher_of(Lake(table_at(10), evens), projection).flush_batch(batch, backoff())
     assert isinstance(outcome, BatchCommitted)
     assert evens.gaps.missing_offsets("g", P).ranges == (gap,)
-    assert (evens.rows, evens.offsets.next_offset("g", P)) == ([], 14)
+    assert (list_offsets(evens), evens.offsets.next_offset("g", P)) == ([], 14)
 
 
 def test_a_side_table_that_another_owner_advances_gets_the_rest() -> None:
@@ -299,14 +302,14 @@ def test_a_side_table_that_another_owner_advances_gets_the_rest() -> None:
 
     def overtake() -> None:
         evens.before_commit = nothing
-        evens.move_to(12)
+        move(evens, 12)
         raise CommitConflictError("raced")
 
     evens.before_commit = overtake
     outcome = flusher_of(Lake(table_at(10), evens), EVENS_APART).flush_batch(BATCH, backoff())
     assert isinstance(outcome, BatchCommitted)
     assert outcome.table_writes[0] == TableWrite("lake.evens", 1, ROW_BYTES)
-    assert (evens.rows, evens.deleted) == ([12], evens.staged[:1])
+    assert (list_offsets(evens), evens.deleted) == ([12], evens.staged[:1])
 
 
 def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tables() -> None:
@@ -315,11 +318,12 @@ def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tabl
     Retention had moved the log's begin, so the new owner began at 16, while a batch of the old one,
     from 0 to 3, was still in flight. The new owner's batch is refused; it must not be in side tables.
     """
-    lake, steps = Lake(Table("lake.a"), Table(LETTERS)), list[str]()
+    lake, steps, attempts = Lake(Table("lake.a"), Table(LETTERS)), list[str](), map(str, count())
 
     def flush(first: int, following: int, on_step: Callable[[str], None]) -> FlushOutcome:
         batch = batch_of(first, following, expected=None)
-        return flusher_of(lake, FIRST_IS_BAD, on_step).flush_batch(batch, backoff())
+        flusher = replace(flusher_of(lake, FIRST_IS_BAD, on_step), new_attempt_id=lambda: next(attempts))
+        return flusher.flush_batch(batch, backoff())
 
     def overtaken(step: str) -> None:
         if step == "staged":
@@ -345,7 +349,12 @@ def test_files_of_an_unanswered_commit_stay(answer: Exception, *, are_deleted: b
     Iceberg's own expiry may remove the snapshot of the commit.
     """
     table = table_at(10)
-    table.after_commit = lambda: raise_error(answer)
+
+    def cut_history() -> None:
+        table.history.clear()
+        raise answer
+
+    table.after_commit = cut_history
     outcome = flusher_of(Lake(table)).flush_batch(BATCH, backoff())
     assert isinstance(outcome, BatchRefused)
     assert outcome.offsets == {P: 14}

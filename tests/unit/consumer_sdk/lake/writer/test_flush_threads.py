@@ -35,10 +35,10 @@ def test_outcomes_and_errors_are_returned() -> None:
         return BatchRefused(batch, {})
 
     threads = FlushThreads(run, random.Random(1))  # noqa: S311 - jitter
-    failed = threads.submit(FlushBatch("", {}, BATCH.records), 0.0)
+    failed = threads.submit(FlushBatch("", {}, BATCH.records))
     with pytest.raises(LakeUnavailableError, match="away"):
         failed.future.result(timeout=10)
-    flight = threads.submit(BATCH, 0.0)
+    flight = threads.submit(BATCH)
     assert flight.wait(10)
     assert flight.future.result() == BatchRefused(BATCH, {})
     threads.close(10)
@@ -56,7 +56,7 @@ def test_hanging_storage_does_not_hang_the_close(released: threading.Event) -> N
         return BatchRefused(batch, {})
 
     threads = FlushThreads(run, random.Random(1))  # noqa: S311 - jitter
-    flight = threads.submit(BATCH, 0.0)
+    flight = threads.submit(BATCH)
     assert begun.wait(10)
     flight.cancel()
     with pytest.raises(LakeUnavailableError, match=r"lake hangs.*lake\.flush\.timeout"):
@@ -77,7 +77,7 @@ def test_flushes_run_side_by_side_up_to_the_limit(parallelism: int) -> None:
 
     threads = FlushThreads(run, random.Random(1), parallelism)  # noqa: S311 - jitter
     for table in ("a", "b", "c"):
-        threads.submit(FlushBatch(table, {}, BATCH.records), 0.0)
+        threads.submit(FlushBatch(table, {}, BATCH.records))
     assert not threads.has_capacity
     assert all(begun.acquire(timeout=10) for _ in range(parallelism))
     assert not begun.acquire(timeout=0.05)
@@ -97,8 +97,8 @@ def test_a_hanging_flush_is_waited_for_once(released: threading.Event) -> None:
         return BatchRefused(batch, {})
 
     threads = FlushThreads(run, random.Random(1), 2)  # noqa: S311 - jitter
-    hanging = threads.submit(FlushBatch("hangs", {}, BATCH.records), 0.0)
-    other = threads.submit(FlushBatch("waits", {}, BATCH.records), 0.0)
+    hanging = threads.submit(FlushBatch("hangs", {}, BATCH.records))
+    other = threads.submit(FlushBatch("waits", {}, BATCH.records))
     threads.cancel([hanging], 0.01)
     started_at = time.monotonic()
     with pytest.raises(LakeUnavailableError):

@@ -10,7 +10,12 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.errors import TableSchemaMismatchError, TableWriteError
+from trimtab.consumer_sdk.errors import (
+    LakeUnavailableError,
+    OffsetsExpiredError,
+    TableSchemaMismatchError,
+    TableWriteError,
+)
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.writer.error_scope import to_table_error
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
@@ -19,6 +24,7 @@ P, Q = TopicPartition("a", 0), TopicPartition("a", 1)
 ERROR = TableSchemaMismatchError("lake.a: no column for n int, in file-1f.parquet")
 SAME = TableSchemaMismatchError("lake.a: no column for n int, in file-2e7.parquet")
 OTHER = SettingError("lake.a: no column ts")
+EXPIRED = OffsetsExpiredError("a-0: expired")
 
 
 def sample(metrics: LakeMetrics, name: str, **labels: str) -> float | None:
@@ -52,6 +58,24 @@ def test_delays_grow_up_to_five_minutes(halted: HaltedPartitions) -> None:
         assert P not in halted  # read again
 
 
+class WithoutJitter(random.Random):
+    """Draws the upper end of a range."""
+
+    def uniform(self, a: float, b: float) -> float:  # noqa: ARG002 - the interface
+        return b
+
+
+def test_an_outage_is_tried_again_within_half_a_minute(metrics: LakeMetrics) -> None:
+    """It ends by itself, and may be everybody's; a table is tried as soon as its delay has passed."""
+    halted = HaltedPartitions(metrics, WithoutJitter())
+    for due in (5, 10, 20, 30, 30):
+        halted.halt_table("lake.a", {P}, LakeUnavailableError("lake.a: refused"), 100.0)
+        assert not halted.begin_trials(99.9 + due)
+        assert halted.list_tried() == set()
+        assert halted.begin_trials(100.0 + due) == {"lake.a": {P}}
+        assert halted.list_tried() == {"lake.a"}
+
+
 def test_a_halt_is_over_behind_the_records_that_failed(
     halted: HaltedPartitions, metrics: LakeMetrics, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -78,7 +102,7 @@ def test_the_log_tells_each_reason_once(halted: HaltedPartitions, caplog: pytest
     for error in (ERROR, SAME, ERROR, OTHER, OTHER):
         halted.halt_table("lake.a", {P}, error, 0.0)
     first, second = caplog.messages
-    assert first.startswith("lake.a halted, other tables are written on: lake.a: no column for n int")
+    assert first.startswith("lake.a halted, which touches no other table: lake.a: no column for n int")
     assert second.startswith("lake.a still halted, for another reason: lake.a: no column ts; tried again in ")
 
 
@@ -89,6 +113,8 @@ def test_new_partitions_share_the_halt_and_the_last_one_ends_it(
     halted.halt_table("lake.a", {P}, ERROR, 0.0, {P: 5})
     halted.join_table("lake.a", {Q})
     halted.join_table("lake.b", {TopicPartition("b", 0)})
+    assert sample(metrics, "trimtab_halted_partitions", topic="a") == 2
+    assert halted.pop_news(lambda _: 1)[1] == {P: str(ERROR), Q: str(ERROR)}
     assert Q in halted
     assert TopicPartition("b", 0) not in halted
     halted.discard({P})
@@ -99,6 +125,35 @@ def test_new_partitions_share_the_halt_and_the_last_one_ends_it(
     halted.discard({Q})
     halted.raise_first_error()
     assert sample(metrics, "trimtab_halted_tables", table="lake.a") == 0
+
+
+def test_a_partition_that_is_assigned_again_is_read(halted: HaltedPartitions, metrics: LakeMetrics) -> None:
+    """What was not told yet of its halt is no news any more."""
+    halted.halt({P}, EXPIRED)
+    assert sample(metrics, "trimtab_halted_partitions", topic="a") == 1
+    assert P in halted
+    halted.discard({P})
+    assert sample(metrics, "trimtab_halted_partitions", topic="a") == 0
+    assert P not in halted
+    assert halted.pop_news(lambda _: 1) == ({}, {})
+
+
+def test_a_partition_that_is_halted_for_itself_shares_no_halt_of_its_table(
+    halted: HaltedPartitions, metrics: LakeMetrics
+) -> None:
+    """Its records expired in a trial: the table waits for them no longer, and it keeps its reason."""
+    halted.halt_table("lake.a", {P, Q}, ERROR, 0.0, {P: 5, Q: 5})
+    find_trial(halted, 0.0)
+    halted.halt({P}, EXPIRED)
+    halted.halt_table("lake.a", {Q}, OTHER, 0.0)
+    _, news = halted.pop_news(lambda _: 1)
+    assert news == {P: str(EXPIRED), Q: str(OTHER)}
+    find_trial(halted, 0.0)
+    halted.end_trial("lake.a", {Q: 5})
+    assert halted.pop_news(lambda _: 1) == ({Q: 1}, {Q: ""})
+    assert sample(metrics, "trimtab_halted_tables", table="lake.a") == 0
+    with pytest.raises(OffsetsExpiredError):
+        halted.raise_first_error()
 
 
 def test_an_unexpected_error_is_named_and_traced(

@@ -2,19 +2,21 @@
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
 from writer_stand_ins import (
     CONFIG,
+    OFFSETS,
     EmptyConsumer,
     Lake,
     ManualClock,
+    MemoryTable,
     OtherRecord,
     Record,
     StartConsumer,
-    Table,
     UnavailableLake,
 )
 
@@ -33,6 +35,7 @@ from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.writer.flush_threads import wait_for_flushes
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 
@@ -77,6 +80,7 @@ class PartlyUnavailableLake(Lake):
     """A lake without access to some tables; counts the attempts."""
 
     def __init__(self, *unreachable: str) -> None:
+        super().__init__()
         self.unreachable = {*unreachable}
         self.attempts: Counter[str] = Counter()
 
@@ -137,7 +141,7 @@ def lose_offsets(*_: Any, **__: Any) -> Any:
     raise CommittedOffsetsLostError("lake.b: its offsets are lost")
 
 
-class DamagedTable(Table):
+class DamagedTable(MemoryTable):
     """A table whose offsets are lost."""
 
     read_offsets = lose_offsets
@@ -147,8 +151,8 @@ def test_a_table_without_its_offsets_is_not_read_until_they_are_restored() -> No
     """The other topics of the assignment start; the next assignment reads the restored offsets."""
 
     lake, consumer = Lake(), StartConsumer()
-    damaged: dict[str, Any] = {"lake.b": DamagedTable()}
-    lake.open_table = lambda name: damaged.get(name, Table())  # type: ignore[method-assign]
+    damaged: dict[str, Any] = {"lake.b": DamagedTable("lake.b")}
+    lake.open_table = lambda name: damaged.get(name, MemoryTable(name, OFFSETS))  # type: ignore[method-assign]
     writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake)
     writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
     assert consumer.started == ["a"]
@@ -212,7 +216,7 @@ def test_records_before_expired_offsets_are_written(monkeypatch: pytest.MonkeyPa
 def test_a_table_without_its_offsets_is_read_again_by_itself() -> None:
     """As the other engine restores them: no restart, and no assignment, is needed."""
     lake, consumer, clock = Lake(), StartConsumer(), ManualClock()
-    openers: dict[str, Any] = {"lake.b": lambda _: DamagedTable()}
+    openers: dict[str, Any] = {"lake.b": lambda _: DamagedTable("lake.b")}
     lake.open_table = lambda name: openers.get(name, Lake().open_table)(name)  # type: ignore[method-assign]
     writer = LakeWriter(consumer, CONFIG | {"lake.table": "lake.{topic}"}, lake=lake, clock=clock)
     writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
@@ -402,3 +406,153 @@ def test_the_reason_is_committed_before_no_record_that_is_unwritten() -> None:
     writer.write([])
     assert [commit[:3] for commit in consumer.commits] == [("a", 1, 10)]
     writer.__exit__(KeyError)
+
+
+class OutageLake(Lake):
+    """A lake whose tables are unreachable for a flush until they are mended."""
+
+    def __init__(self, *unreachable: str) -> None:
+        super().__init__(on_call=self._fail)
+        self.unreachable = {*unreachable}
+        self.failures: Counter[str] = Counter()
+
+    def _fail(self, table: str, call: str) -> None:
+        if table in self.unreachable and threading.current_thread() is not threading.main_thread():
+            self.failures[table] += 1
+            raise LakeUnavailableError(f"{table}: {call} refused (403)")
+
+
+class LogConsumer(StartConsumer):
+    """Reads logs of 30 records of the topics a and b, partition 1, as far as they are assigned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions: dict[str, int] = {"a": 0, "b": 0}
+
+    def incremental_assign(self, partitions: Any) -> None:
+        super().incremental_assign(partitions)
+        self.positions |= {partition.topic: partition.offset for partition in partitions}
+
+    def incremental_unassign(self, partitions: Any) -> None:
+        super().incremental_unassign(partitions)
+        for partition in partitions:
+            self.positions.pop(partition.topic, None)
+
+    def poll(self, count: int = 2) -> list[Record]:
+        records: list[Record] = []
+        for topic, at in self.positions.items():
+            end = min(30, at + count)
+            records += [(Record if topic == "a" else OtherRecord)(offset) for offset in range(at, end)]
+            self.positions[topic] = end
+        return records
+
+
+class OutageRig:
+    """A writer of two tables on a clock that each wait of a flush and each poll advances."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *unreachable: str, **config: Any) -> None:
+        self.lake, self.clock, self.consumer = OutageLake(*unreachable), ManualClock(), LogConsumer()
+        self.metrics = LakeMetrics()
+
+        def wait(backoff: RetryBackoff, shortest: float, _: float, attempt: int) -> float:
+            backoff.raise_if_cancelled()
+            self.clock.now += shortest
+            return backoff.cancelled.wait(0.01) or attempt
+
+        monkeypatch.setattr(RetryBackoff, "_wait", wait)
+        settings = CONFIG | {"batch.max.age": "1 s", "lake.flush.timeout": "30 s"} | config
+        self.writer = LakeWriter(
+            self.consumer, settings, lake=self.lake, clock=self.clock, metrics=self.metrics
+        )
+        self.writer.on_assign(None, [RawPartition("a", 1), RawPartition("b", 1)])
+
+    def run_until(self, condition: Callable[[], bool], *, seconds: float = 1.0) -> float:
+        """Return the seconds that it took."""
+        begun = self.clock.now
+        for _ in range(5000):
+            if condition():
+                return self.clock.now - begun
+            self.writer.write(self.consumer.poll())
+            self.clock.now += seconds
+            wait_for_flushes(self.writer._flushes.in_flight.values(), 0.02)  # pyright: ignore[reportPrivateUsage]
+        raise AssertionError("it never happens")
+
+    def is_halted(self, table: str) -> bool:
+        return self.metrics.registry.get_sample_value("trimtab_halted_tables", {"table": table}) == 1
+
+    def is_written(self, table: str) -> bool:
+        return len(self.lake.tables[table].places) == 30
+
+    def check(self) -> None:
+        self.writer.close()
+        for table in self.lake.tables.values():
+            assert sorted(table.places) == [(1, offset) for offset in range(30)]
+
+
+def test_an_outage_of_one_table_halts_it_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After lake.flush.timeout: before that it is retried, since most outages are short."""
+    rig = OutageRig(monkeypatch, "lake.b", **{"lake.flush.parallelism": 1})
+    assert rig.run_until(lambda: rig.is_halted("lake.b")) >= 30
+    assert rig.lake.failures["lake.b"] > 10
+    rig.run_until(lambda: rig.is_written("lake.a"))
+    assert any("lake.b halted, which touches no other table" in line for line in caplog.messages)
+    with pytest.raises(LakeUnavailableError, match=r"lake\.b: open_table refused \(403\)"):
+        rig.writer.raise_if_halted()
+    rig.lake.unreachable.clear()
+    rig.run_until(lambda: rig.is_written("lake.b") and not rig.is_halted("lake.b"))
+    rig.check()
+
+
+def test_a_trial_in_an_outage_is_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds its flush thread no longer than that, at most every 15 seconds."""
+    rig = OutageRig(monkeypatch, "lake.b")
+    rig.run_until(lambda: rig.is_halted("lake.b"))
+    rig.lake.failures.clear()
+    begun = rig.clock.now
+    rig.run_until(lambda: rig.clock.now - begun > 3000, seconds=5)
+    assert 3000 / 40 <= rig.lake.failures["lake.b"] <= 3000 / 15 + 5
+    rig.lake.unreachable.clear()
+    rig.run_until(lambda: rig.is_written("lake.b"))
+    rig.check()
+
+
+def test_an_outage_of_all_tables_ends_nothing_and_is_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every table is halted, however long it takes; half a minute after the return all are written."""
+    rig = OutageRig(monkeypatch, "lake.a", "lake.b")
+    rig.run_until(lambda: rig.is_halted("lake.a") and rig.is_halted("lake.b"))
+    begun = rig.clock.now
+    rig.run_until(lambda: rig.clock.now - begun > 3600, seconds=5)
+    rig.lake.unreachable.clear()
+    assert rig.run_until(lambda: rig.is_written("lake.a") and rig.is_written("lake.b")) < 60
+    assert not any(map(rig.is_halted, rig.lake.tables))
+    rig.check()
+
+
+def test_a_full_table_in_an_outage_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not fetched while its batch is full, and read on after the outage; it is not even halted."""
+    limits = {"batch.bytes": "2 kB", "batch.memory": "1 MB", "lake.flush.timeout": "1 h"}
+    rig = OutageRig(monkeypatch, "lake.b", **limits)
+    rig.run_until(lambda: rig.is_written("lake.a"))
+    assert "b" not in rig.consumer.positions
+    assert rig.lake.tables["lake.b"].places == []
+    rig.lake.unreachable.clear()
+    rig.run_until(lambda: rig.is_written("lake.b"))
+    assert not rig.is_halted("lake.b")
+    rig.check()
+
+
+def test_a_held_partition_that_is_revoked_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is one held that was assigned again: it is fetched from the table's offset."""
+    limits = {"batch.bytes": "2 kB", "batch.memory": "1 MB", "lake.flush.timeout": "10 s"}
+    rig = OutageRig(monkeypatch, "lake.b", **limits)
+    rig.run_until(lambda: "b" not in rig.consumer.positions)
+    rig.writer.on_lost(None, [RawPartition("b", 1)])
+    rig.run_until(lambda: rig.is_written("lake.a"))
+    assert rig.consumer.positions == {"a": 30}
+    rig.lake.unreachable.clear()
+    rig.writer.on_assign(None, [RawPartition("b", 1)])
+    rig.consumer.positions["b"] = 0  # the group has no offset
+    rig.run_until(lambda: rig.is_written("lake.b"))
+    rig.check()

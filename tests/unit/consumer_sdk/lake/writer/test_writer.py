@@ -50,7 +50,7 @@ def test_a_hanging_lake_does_not_hang_the_close(caplog: pytest.LogCaptureFixture
 
     batch = FlushBatch("lake.a", {}, pa.table({}))
     writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=Hanging())
-    flight = writer._flushes.submit(batch, 0.0)  # pyright: ignore[reportPrivateUsage] - no batch of its own
+    flight = writer._flushes.submit(batch)  # pyright: ignore[reportPrivateUsage] - no batch of its own
     assert begun.wait(10)
     flight.cancel()
     with pytest.raises(LakeUnavailableError, match=r"lake\.a.*lake\.flush\.timeout"):
