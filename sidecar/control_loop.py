@@ -280,7 +280,7 @@ class ControlLoop:
             halts=measurement.halts,
             replica_racks=measurement.replica_racks,
             queue=measurement.queue,
-            open_transaction=measurement.open_transaction,
+            open_transactions=measurement.open_transactions,
             group=distinguish_members(group) if self._policy.advisory else group,
             replicas=replicas,
             plan=self._plan,

@@ -24,11 +24,7 @@ from trimtab.sidecar.measurement.halts import parse_halts
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
 from trimtab.sidecar.measurement.member_names import name_observed_members
 from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
-from trimtab.sidecar.measurement.open_transactions import (
-    OpenProducer,
-    OpenTransaction,
-    OpenTransactionTracker,
-)
+from trimtab.sidecar.measurement.open_transactions import OpenProducer, OpenTransactionTracker
 from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
 from trimtab.sidecar.measurement.promised_partitions import PromiseTracker
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog, compute_queue_backlog
@@ -58,7 +54,8 @@ class GroupMeasurement:
     # Empty if neither the heuristic nor a member needs racks.
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
-    open_transaction: OpenTransaction | None = None  # one that is open for long
+    # Whose transaction, and since when, keeps readers from the end of a partition.
+    open_transactions: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     record_cost: RecordCostStatus | None = None  # None if it is not learned
     rare_commits: CommitInterval | None = None  # None if the group commits within the grace
     record_sizes: SizeStatus | None = None  # None while no size is known
@@ -269,9 +266,7 @@ class GroupMonitor:
             record_weights=self._load_estimator.record_weights,
             byte_weights=load.byte_weights,
             replica_racks=racks,
-            open_transaction=self._transactions.find_longest_hidden(
-                at, readings, self._sampler.find_producer
-            ),
+            open_transactions=self._transactions.find_open(at, readings, self._sampler.find_producer),
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
         )
 

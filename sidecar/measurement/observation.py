@@ -11,7 +11,6 @@ from typing import TypeAlias
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.measurement.open_transactions import OpenTransaction
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
 
 ReplicaRacks: TypeAlias = Mapping[TopicPartition, tuple[str | None, ...]]  # None: broker.rack is not set
@@ -103,10 +102,11 @@ class Observation:
     consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
     stuck_partitions: frozenset[TopicPartition] = frozenset()  # backlog and owner, but no progress
     halts: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])  # why not read
+    # Whose transaction, and since when, keeps readers from the end of a partition.
+    open_transactions: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     # Empty if not requested (`GroupMonitor`).
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
-    open_transaction: OpenTransaction | None = None  # one that is open for long
     errors: tuple[str, ...] = ()
     is_steered: bool = True  # False: a plan carrier reports that no plan is carried out
     # Share by which the load may rise beyond `write_rates` in the scale-down window; None: no forecast.

@@ -4,8 +4,7 @@ A transaction is reported once the last stable offset of a partition has stood s
 `OPEN_AFTER_S`. No I/O but by the given function.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from trimtab.assignor.model import TopicPartition
@@ -25,30 +24,6 @@ class OpenProducer(NamedTuple):
 FindProducer = Callable[[TopicPartition, int], OpenProducer | None]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenTransaction:
-    """The open transaction that hides most."""
-
-    partition: TopicPartition
-    open_s: float
-    hidden_offsets: int
-    other_partitions: int  # in which transactions are open, too
-    producer: OpenProducer | None = None
-
-    def format_line(self) -> str:
-        """Return what is open, and what follows, as one sentence."""
-        more = f" (and {self.other_partitions} more)" if self.other_partitions else ""
-        whose = ""
-        if self.producer is not None:
-            name = self.producer.transactional_id
-            whose = f" of producer {self.producer.producer_id}" + (f" ({name!r})" if name else "")
-        hidden = format_count(self.hidden_offsets, "offset")
-        return (
-            f"{self.partition}{more}: a transaction{whose} is open for {self.open_s:.0f} s, so {hidden} "
-            "cannot be read with read_committed: more consumers would not help"
-        )
-
-
 class OpenTransactionTracker:
     """Since when each last stable offset stands still; asks for a producer once. One thread."""
 
@@ -57,10 +32,10 @@ class OpenTransactionTracker:
         self._asked: tuple[TopicPartition, int] | None = None
         self._producer: OpenProducer | None = None
 
-    def find_longest_hidden(
+    def find_open(
         self, now: float, readings: OffsetReadings, find_producer: FindProducer
-    ) -> OpenTransaction | None:
-        """Return the transaction that hides most offsets; None if none is open for long."""
+    ) -> dict[TopicPartition, str]:
+        """Return whose transaction hides what of each partition; the producer is that of the first one."""
         held = {
             p: stable
             for p, stable in readings.stable_offsets.items()
@@ -69,19 +44,25 @@ class OpenTransactionTracker:
         before = self._since
         kept = {p: before[p] for p, stable in held.items() if p in before and before[p][0] == stable}
         self._since = {p: (stable, now) for p, stable in held.items()} | kept
-        late = [p for p, (_, since) in self._since.items() if now - since >= OPEN_AFTER_S]
-        return self._describe(now, readings, late, find_producer) if late else None
+        late = sorted(p for p, (_, since) in self._since.items() if now - since >= OPEN_AFTER_S)
+        if late and self._asked != (late[0], held[late[0]]):
+            self._asked = (late[0], held[late[0]])
+            self._producer = find_producer(*self._asked)
+        return {
+            p: _describe(
+                now - self._since[p][1],
+                readings.end_offsets[p] - held[p],
+                self._producer if p == late[0] else None,
+            )
+            for p in late
+        }
 
-    def _describe(
-        self,
-        now: float,
-        readings: OffsetReadings,
-        late: Collection[TopicPartition],
-        find_producer: FindProducer,
-    ) -> OpenTransaction:
-        hidden = {p: readings.end_offsets[p] - self._since[p][0] for p in late}
-        first = min(hidden, key=lambda p: (-hidden[p], p))
-        stable, since = self._since[first]
-        if self._asked != (first, stable):
-            self._asked, self._producer = (first, stable), find_producer(first, stable)
-        return OpenTransaction(first, now - since, hidden[first], len(hidden) - 1, self._producer)
+
+def _describe(open_s: float, hidden: int, producer: OpenProducer | None) -> str:
+    whose = ""
+    if producer is not None:
+        name = producer.transactional_id
+        whose = f"of producer {producer.producer_id}" + (f" ({name!r}), " if name else ", ")
+    return (
+        f"{whose}open for {open_s:.0f} s, {format_count(hidden, 'offset')} cannot be read with read_committed"
+    )

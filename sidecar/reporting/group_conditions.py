@@ -161,10 +161,13 @@ def _list_stuck_consumers(facts: GroupFacts) -> frozenset[str]:
     return frozenset(name for name, n in count.items() if n > 1 and n >= behind.get(name, 0))
 
 
-def _find_open_transaction(facts: GroupFacts) -> FoundCondition:
-    held = facts.observation.open_transaction
-    remedy = "if it hangs, end it by kafka-transactions.sh abort"
-    return None if held is None else ("LastStableOffset", held.format_line(), remedy)
+def _find_open_transactions(facts: GroupFacts) -> FoundCondition:
+    held = facts.observation.open_transactions
+    if not held:
+        return None
+    names = sorted(held)
+    message = f"an open transaction hides the end of {format_first(names)} from its readers: {held[names[0]]}"
+    return "LastStableOffset", message, "end or abort it (kafka-transactions.sh find-hanging, abort)"
 
 
 def _find_overload(facts: GroupFacts) -> FoundCondition:
@@ -371,7 +374,7 @@ FINDERS: Final[Mapping[ConditionType, Finder]] = {
     ConditionType.REQUESTS_FAILED: _find_failed_requests,
     ConditionType.DECISION_FAILED: _find_failed_decision,
     ConditionType.PARTITIONS_HALTED: lambda facts: find_halted_partitions(facts.observation.halts),
-    ConditionType.TRANSACTION_OPEN: _find_open_transaction,
+    ConditionType.TRANSACTION_OPEN: _find_open_transactions,
     ConditionType.BACKLOG_OVERDUE: _find_overdue_backlog,
     ConditionType.FRESHNESS_MISSED: _find_missed_freshness,
     ConditionType.WRITE_RATE_UNKNOWN: _find_unknown_rates,

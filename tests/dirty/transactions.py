@@ -7,6 +7,7 @@ from confluent_kafka import Producer
 
 from dirty.run import DirtyRun, Figures
 from dirty.topics import SMALL, Transactional
+from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.open_transactions import OPEN_AFTER_S
@@ -46,9 +47,9 @@ def _open_transaction(run: DirtyRun, topic: str, monitor: GroupMonitor) -> bool:
     hung.begin_transaction()
     hung.produce(topic, b"x" * SMALL, partition=0)
     hung.flush(10)
-    begun, told = monotonic(), None
-    while told is None and monotonic() - begun < 2 * OPEN_AFTER_S:
+    begun, told = monotonic(), dict[TopicPartition, str]()
+    while not told and monotonic() - begun < 2 * OPEN_AFTER_S:
         Event().wait(5.0)
-        told = monitor.measure().open_transaction
+        told = dict(monitor.measure().open_transactions)
     hung.abort_transaction()
-    return told is not None and f"hung-{topic}" in told.format_line()
+    return any(f"hung-{topic}" in text for text in told.values())

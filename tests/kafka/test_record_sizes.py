@@ -120,17 +120,15 @@ def test_an_open_transaction_is_reported_and_no_backlog(
 
     def is_reported() -> bool:
         found.append(monitor.measure())
-        return found[-1].open_transaction is not None
+        return bool(found[-1].open_transactions)
 
     eventually(is_reported)
-    reported = found[-1].open_transaction
-    assert reported is not None
-    line = rf"transaction of producer \d+ \('{transactional_id}'\) is open for \d+ s, so 51 offsets cannot"
-    assert re.search(line, reported.format_line())
+    line = rf"of producer \d+ \('{transactional_id}'\), open for \d+ s, 51 offsets cannot be read"
+    assert re.match(line, found[-1].open_transactions[TopicPartition(name, 0)])
     assert found[-1].write_rates[TopicPartition(name, 0)].backlog_records == 1
     consumer.commit(offsets=[RawPartition(name, 0, 10)], asynchronous=False)
     uncommitted = monitor.measure()
-    assert uncommitted.open_transaction is None
+    assert uncommitted.open_transactions == {}
     assert uncommitted.write_rates[TopicPartition(name, 0)].backlog_records == 42
     consumer.close()
     hung.abort_transaction()

@@ -39,7 +39,6 @@ from trimtab.sidecar.measurement.observation import (
     RequestedReplicas,
     TargetStatus,
 )
-from trimtab.sidecar.measurement.open_transactions import OpenProducer, OpenTransaction
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.reporting.decision_record import DecisionRecord, build_decision_record
 from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions
@@ -123,8 +122,6 @@ def cross_racks() -> GroupFacts:
     return decide(seen, placement=PlacementPolicy("rack-aware", 100.0, 0.9))
 
 
-HUNG: Final = OpenTransaction(P[0], 90.0, 5, 0, OpenProducer(4711, "etl"))
-
 SCENARIOS: Final[dict[ConditionType, Callable[[], GroupFacts]]] = {
     ConditionType.GROUP_UNKNOWN: lambda: decide(observe(group=ObservedGroup())),
     ConditionType.REQUESTS_FAILED: lambda: decide(observe(errors=("broker 2 does not answer",))),
@@ -134,7 +131,7 @@ SCENARIOS: Final[dict[ConditionType, Callable[[], GroupFacts]]] = {
     ConditionType.PARTITIONS_HALTED: lambda: decide(observe(halts=dict.fromkeys(P[:2], "no column ts"))),
     ConditionType.PARTITIONS_STUCK: lambda: decide(observe(backlog=50.0, stuck_partitions=frozenset(P[:2]))),
     ConditionType.CONSUMERS_STUCK: lambda: decide(observe(backlog=50.0, stuck_partitions=frozenset(P[:4]))),
-    ConditionType.TRANSACTION_OPEN: lambda: decide(observe(open_transaction=HUNG)),
+    ConditionType.TRANSACTION_OPEN: lambda: decide(observe(open_transactions={P[0]: "producer 4711"})),
     ConditionType.CONSUMER_OVERLOADED: lambda: decide(observe(30.0), max_replicas=2),
     ConditionType.PARTITION_OVERSIZED: lambda: decide(observe(95.0)),
     ConditionType.BACKLOG_OVERDUE: lambda: decide(observe(backlog=5000.0)),
