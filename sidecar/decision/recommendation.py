@@ -36,6 +36,7 @@ from trimtab.assignor.model import PlacementPlan
 from trimtab.common.units import format_count
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
+    ConsumptionLimit,
     DecisionMemory,
     TimestampedRecommendation,
 )
@@ -267,9 +268,15 @@ def _apply_suspension(
     most = max(planned, model.policy.min_replicas)
     if recommendation.desired <= most:
         return recommendation
-    cause = "the last one had no effect" if suspension.limit is None else "the sink is the limit"
-    held = (*recommendation.hold_reasons, f"scale-up is suspended: {cause}")
+    held = (*recommendation.hold_reasons, f"scale-up is suspended: {_explain_suspension(suspension.limit)}")
     return replace(recommendation, bounded=most, desired=most, hold_reasons=held)
+
+
+def _explain_suspension(limit: ConsumptionLimit | None) -> str:
+    if limit is None:
+        return "the last one had no effect"
+    is_trial = limit.tried == limit.first
+    return "measuring whether fewer replicas read as much" if is_trial else "the sink is the limit"
 
 
 def _apply_scale_to_zero(

@@ -507,7 +507,7 @@ def test_a_capacity_that_is_set_too_high_takes_replicas_back_once() -> None:
 def follow_limit(
     rate: Callable[[int], float], turns: int, policy: AutoscalingPolicy, start: int
 ) -> tuple[list[int], list[str]]:
-    """Replicas and reasons by turn of ten seconds of a group whose partitions are all far behind."""
+    """Replicas and causes of a suspension by turn of ten seconds; all partitions are far behind."""
     plan, memory, found, reasons = replace(PLAN, replicas=start), CALM, list[int](), list[str]()
     for turn in range(turns):
         names = [f"w{n}" for n in range(plan.replicas)]
@@ -518,7 +518,8 @@ def follow_limit(
         memory = record_execution(decision, seen, memory, NOW + 10 * turn)
         plan = replace(decision.plan or plan, draining=())
         found.append(plan.replicas)
-        reasons.append(decision.reason_text)
+        suspension = memory.scale_up_suspension
+        reasons.append("" if suspension is None else suspension.reason)
     return found, reasons
 
 
