@@ -74,7 +74,8 @@ def format_explanation(
     """Return the explanation as lines; `now` is seconds since the epoch."""
     lines = [f"group {explanation.decision.group}, {_format_local_time(now)}", ""]
     if conditions := explanation.decision.conditions:
-        lines += ["Conditions", "", *(f"  {one.format_line()}" for one in conditions), ""]
+        as_of = _format_local_time(explanation.decision.until)
+        lines += [f"Conditions, as of {as_of}", "", *(f"  {one.format_line()}" for one in conditions), ""]
     lines += ["Why this count", ""]
     lines += [f"  {text}" for text in explain_count(explanation, now)]
     lines += ["", "Why this placement", ""]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from trimtab.common.units import format_bytes, format_rate
 from trimtab.sidecar.custom_resource.scaler_resource import ResourceProblem, ScalerResource
-from trimtab.sidecar.decision.condition import ConditionType, mask_figures
+from trimtab.sidecar.decision.condition import ConditionType, get_cause, mask_figures
 from trimtab.sidecar.decision.decision import DecisionMetrics
 from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.targets.kubernetes.api_client import format_timestamp
@@ -23,6 +23,7 @@ FIGURES_INTERVAL_S: Final = 30.0
 MAX_MESSAGE_CHARS: Final = 1000
 
 _STARTING: Final = ("Unknown", "Starting", "no iteration yet")
+_TYPES: Final = frozenset(ConditionType)
 _FIGURE_FIELDS: Final = frozenset({"load", "lastDecision", "conditions"})  # unless other than in figures
 _COUNTS: Final = {
     "replicas": "running_replicas",
@@ -43,7 +44,7 @@ def build_status(
     conditions = {
         "Ready": _judge_ready(problem, report),
         "Degraded": _judge_degraded(problem, report),
-        **_list_ended(before),
+        **_list_earlier(before, is_known=problem is None and report is not None),
         **_list_conditions(report),
     }
     status: dict[str, Any] = {
@@ -105,9 +106,13 @@ def _list_conditions(report: IterationReport | None) -> dict[str, tuple[str, str
     return {one.type: (one.status, one.reason, f"{one.message} -> {one.remedy}") for one in found}
 
 
-def _list_ended(before: Mapping[str, Any]) -> dict[str, tuple[str, str, str]]:
-    earlier = {one.get("type") for one in before.get("conditions") or ()}
-    return dict.fromkeys(earlier.intersection(ConditionType), ("False", "Ended", "it does not hold any more"))
+def _list_earlier(before: Mapping[str, Any], *, is_known: bool) -> dict[str, tuple[str, str, str]]:
+    """Return the conditions of the last status as ended; as unknown while the group is."""
+    earlier = {one["type"]: one for one in before.get("conditions") or () if one.get("type") in _TYPES}
+    if is_known:
+        return dict.fromkeys(earlier, ("False", "Ended", "it does not hold any more"))
+    held = {kind: one for kind, one in earlier.items() if one["status"] != "False"}
+    return {kind: ("Unknown", one["reason"], one["message"]) for kind, one in held.items()}
 
 
 def _build_condition(
@@ -160,7 +165,7 @@ def _mask_figures(decision: Mapping[str, Any]) -> tuple[Any, str]:
 
 def _mask_conditions(status: Mapping[str, Any]) -> list[dict[str, Any]]:
     listed = status.get("conditions") or ()
-    return [{**one, "message": mask_figures(one.get("message", ""))} for one in listed]
+    return [{**one, "message": get_cause(one.get("type", ""), one.get("message", ""))} for one in listed]
 
 
 def _drop_nulls(value: Any) -> Any:

@@ -32,6 +32,7 @@ class ConditionType(StrEnum):
     PARTITIONS_HALTED = "PartitionsHalted"
     PARTITIONS_STUCK = "PartitionsStuck"
     CONSUMERS_STUCK = "ConsumersStuck"
+    NOTHING_CONSUMED = "NothingConsumed"
     TRANSACTION_OPEN = "TransactionOpen"
     CONSUMER_OVERLOADED = "ConsumerOverloaded"
     PARTITION_OVERSIZED = "PartitionOversized"
@@ -58,10 +59,24 @@ CRITICAL_TYPES: Final = frozenset(
         ConditionType.PARTITIONS_HALTED,
         ConditionType.PARTITIONS_STUCK,
         ConditionType.CONSUMERS_STUCK,
-        ConditionType.TRANSACTION_OPEN,
+        ConditionType.NOTHING_CONSUMED,
+        ConditionType.GROUP_UNSTEERED,
     }
 )
 
+
+# Their messages are causes; those of the others name the worst consumer or partition, which changes.
+CAUSE_TYPES: Final = frozenset(
+    {
+        ConditionType.GROUP_UNKNOWN,
+        ConditionType.REQUESTS_FAILED,
+        ConditionType.DECISION_FAILED,
+        ConditionType.PARTITIONS_HALTED,
+        ConditionType.SCALE_UP_SUSPENDED,
+        ConditionType.SCALE_DOWN_BLOCKED,
+        ConditionType.GROUP_UNSTEERED,
+    }
+)
 
 _FIGURE: Final = re.compile(r"\d[\d.]*( ?[kMGT]?B(/s)?\b)?")
 MAX_MESSAGE_CHARS: Final = 1000  # of errors, which may be many
@@ -81,8 +96,8 @@ class Condition:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What a change of figures leaves as it is."""
-        return self.type, self.reason, self.status, mask_figures(self.message)
+        """What a change of figures, or of the consumer or partition that is named, leaves as it is."""
+        return self.type, self.reason, self.status, get_cause(self.type, self.message)
 
     def format_line(self) -> str:
         """Return type, message, begin and remedy in one line."""
@@ -95,6 +110,11 @@ def build_condition(kind: ConditionType, reason: str, message: str, remedy: str)
     """Return a condition of this type, with its type's severity."""
     severity = ConditionSeverity.CRITICAL if kind in CRITICAL_TYPES else ConditionSeverity.WARNING
     return Condition(kind.value, reason, message[:MAX_MESSAGE_CHARS], remedy, severity)
+
+
+def get_cause(kind: str, message: str) -> str:
+    """Return the cause that a message of this type names, without figures; empty if it names none."""
+    return mask_figures(message) if kind in CAUSE_TYPES else ""
 
 
 def mask_figures(text: str) -> str:
@@ -114,7 +134,8 @@ def track_conditions(
         one.type: replace(one, since=earlier[one.type].since if one.type in earlier else now) for one in found
     }
     if not is_observed:
-        unknown = {kind: replace(one, status="Unknown") for kind, one in earlier.items()}
+        looked_for = (ConditionType.GROUP_UNKNOWN, ConditionType.REQUESTS_FAILED)
+        unknown = {k: replace(one, status="Unknown") for k, one in earlier.items() if k not in looked_for}
         tracked = {**unknown, **tracked}
     return tuple(
         sorted(tracked.values(), key=lambda one: (one.severity is not ConditionSeverity.CRITICAL, one.since))

@@ -161,6 +161,19 @@ def _list_stuck_consumers(facts: GroupFacts) -> frozenset[str]:
     return frozenset(name for name, n in count.items() if n > 1 and n >= behind.get(name, 0))
 
 
+def _find_nothing_consumed(facts: GroupFacts) -> FoundCondition:
+    """Return that nobody owns a partition; who owns one and reads nothing is stuck."""
+    waiting, model = facts.metrics.overdue_backlog_bytes, facts.model
+    has_owner = any(member.owned_partitions for member in facts.observation.group.members)
+    if not waiting or has_owner or model.is_share_group:
+        return None
+    is_starting = model.list_started_since(facts.now - facts.policy.startup_timeout)
+    if is_starting and not facts.memory.replacements:
+        return None
+    message = f"no consumer owns a partition, {format_bytes(waiting)} wait"
+    return "NoOwners", message, "start the consumers, or read their logs for why they do not join"
+
+
 def _find_open_transactions(facts: GroupFacts) -> FoundCondition:
     held = facts.observation.open_transactions
     if not held:
@@ -196,10 +209,9 @@ def _find_overdue_backlog(facts: GroupFacts) -> FoundCondition:
         return None
     read, written = m.consumption_rate, m.write_rate
     rates = f"; consuming {format_rate(read)}, writing {format_rate(written)}"
-    reason = "Shrinking" if read is not None and written is not None and read > written else "NotShrinking"
     grace = facts.policy.catch_up.backlog_grace
     message = f"{format_bytes(m.overdue_backlog_bytes)} wait longer than {grace:.0f} s{rates}"
-    return reason, message, "if it lasts: trimtab explain tells what keeps the count as it is"
+    return "Overdue", message, "if it lasts: trimtab explain tells what keeps the count as it is"
 
 
 def _find_missed_freshness(facts: GroupFacts) -> FoundCondition:
@@ -384,6 +396,7 @@ FINDERS: Final[Mapping[ConditionType, Finder]] = {
 MODEL_FINDERS: Final[Mapping[ConditionType, Finder]] = {  # asked once there is a plan
     ConditionType.PARTITIONS_STUCK: _find_stuck_partitions,
     ConditionType.CONSUMERS_STUCK: _find_stuck_consumers,
+    ConditionType.NOTHING_CONSUMED: _find_nothing_consumed,
     ConditionType.CONSUMER_OVERLOADED: _find_overload,
     ConditionType.PARTITION_OVERSIZED: _find_oversized_partition,
     ConditionType.SCALE_UP_LIMITED: _find_limit,

@@ -105,7 +105,8 @@ class LogReporter:
             before = self._conditions.get(kind)
             if before is None or before.key != one.key:
                 log.warning("%scondition %s", self._prefix, one.format_line())
-        for kind in self._conditions.keys() - now.keys():
+        ended = self._conditions.keys() - now.keys() if report.is_leader else ()  # others are the leader's
+        for kind in ended:
             lasted = format_age(report.time - self._conditions[kind].since)
             log.info("%scondition %s has ended after %s", self._prefix, kind, lasted)
         self._conditions = now

@@ -288,12 +288,11 @@ class BrokerChecks:
         yield checks.check_plan_followed(plan, protocol, members, leaders, now)
 
     def _report_conditions(self, last: DecisionRecord | None, now: float) -> Iterable[Finding]:
-        """Yield those of the active sidecar; without one what the commits tell themselves."""
-        if last is not None and is_fresh(last, now):
-            conditions = last.conditions
-        else:
+        """Yield those of the active sidecar, and halts that the commits tell themselves."""
+        conditions = last.conditions if last is not None and is_fresh(last, now) else ()
+        if ConditionType.PARTITIONS_HALTED not in {one.type for one in conditions}:
             found = build_found(ConditionType.PARTITIONS_HALTED, find_halted_partitions(self._halts))
-            conditions = track_conditions((), found, now, is_observed=True)
+            conditions += track_conditions((), found, now, is_observed=True)
         yield from (checks.report_condition(one, now) for one in conditions)
 
     def _check_members(self, nodes: Iterable[Any]) -> Iterable[Finding]:

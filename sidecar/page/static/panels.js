@@ -144,13 +144,13 @@ export function showTopics(history, index) {
 
 // What somebody on call should know first: the same list as `trimtab doctor` and the alerts have.
 export function showConditions(history, index) {
-  const { conditions, until } = history.samples[index];
+  const { conditions, until, leader } = history.samples[index];
   document.getElementById("conditions").classList.toggle("alert", conditions.length > 0);
   const rows = conditions.map((one) => element("li", {},
     element("strong", { class: one.severity === "critical" ? "hot" : undefined }, one.type), `: ${one.message}`,
     element("span", { class: "note" }, ` (for ${formatDuration(Math.max(0, until - one.since))}, since ${formatTime(one.since)}${one.status === "Unknown" ? "; not known now" : ""})`),
     line(`→ ${one.remedy}`)));
-  replaceContent("condition-list", rows.length ? element("ul", {}, ...rows) : line("Nothing: no condition holds.", { class: "good" }));
+  replaceContent("condition-list", rows.length ? element("ul", {}, ...rows) : leader ? line("Nothing: no condition holds.", { class: "good" }) : line("Another sidecar leads: its page has the group's conditions."));
 }
 
 export const decisionStep = (history, index, forward) => {

@@ -131,6 +131,7 @@ SCENARIOS: Final[dict[ConditionType, Callable[[], GroupFacts]]] = {
     ConditionType.PARTITIONS_HALTED: lambda: decide(observe(halts=dict.fromkeys(P[:2], "no column ts"))),
     ConditionType.PARTITIONS_STUCK: lambda: decide(observe(backlog=50.0, stuck_partitions=frozenset(P[:2]))),
     ConditionType.CONSUMERS_STUCK: lambda: decide(observe(backlog=50.0, stuck_partitions=frozenset(P[:4]))),
+    ConditionType.NOTHING_CONSUMED: lambda: decide(change_group(observe(backlog=5000.0))),
     ConditionType.TRANSACTION_OPEN: lambda: decide(observe(open_transactions={P[0]: "producer 4711"})),
     ConditionType.CONSUMER_OVERLOADED: lambda: decide(observe(30.0), max_replicas=2),
     ConditionType.PARTITION_OVERSIZED: lambda: decide(observe(95.0)),
@@ -293,7 +294,7 @@ def test_changed_figures_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
     more = replace(one, message=one.message.replace("38.2 kB", "41.7 kB"))
     assert more != one
     reporter = LogReporter()
-    for conditions in ((one,), (more,), (replace(more, reason="Shrinking"),)):
+    for conditions in ((one,), (more,), (replace(more, reason="Other"),)):
         reporter(replace(report, conditions=conditions))
     assert sum("condition BacklogOverdue" in record.getMessage() for record in caplog.records) == 2
 
