@@ -332,3 +332,41 @@ def test_messages_name_what_to_look_at() -> None:
     }
     for kind, text in expected.items():
         assert find(SCENARIOS[kind](), kind).message.startswith(text)
+
+
+def test_another_worst_partition_is_no_news() -> None:
+    """Errors are told by their text, overloads by their type."""
+    one = find(SCENARIOS[ConditionType.CONSUMER_OVERLOADED](), ConditionType.CONSUMER_OVERLOADED)
+    assert replace(one, message=one.message.replace(" a,", " b,")).key == one.key
+    failed = find(SCENARIOS[ConditionType.REQUESTS_FAILED](), ConditionType.REQUESTS_FAILED)
+    assert replace(failed, message="TopicAuthorizationFailed").key != failed.key
+
+
+def test_who_stands_by_ends_no_condition(caplog: pytest.LogCaptureFixture) -> None:
+    """A standby knows none, and a sidecar that has just started knows none yet."""
+    caplog.set_level(logging.INFO, "trimtab.sidecar")
+    shown = SCENARIOS[ConditionType.PARTITIONS_STUCK]()
+    one = find(shown, ConditionType.PARTITIONS_STUCK)
+    report = IterationReport(
+        NOW, shown.decision, {}, 7, is_group_known=True, decision_seconds=0.1, iteration_seconds=0.1
+    )
+    reporter = LogReporter()
+    reporter(replace(report, conditions=(one,)))
+    reporter(replace(report, is_leader=False))
+    assert "has ended" not in caplog.text
+    resource = ScalerResource("shop", "u", "u", 4, "2026-11-25T00:00:00Z", {"group": "g"}, {})
+    status = build_status(resource, None, replace(report, conditions=(one,)), None, NOW)
+    restarted = build_status(replace(resource, status=status), None, None, None, NOW)
+    assert find_condition(restarted, one.type)["status"] == "Unknown"
+    assert find_condition(restarted, one.type)["message"].startswith(one.message)
+
+
+def test_consumers_of_a_replica_are_named_and_no_strangers() -> None:
+    """Two consumers a replica: the fullest one is named, and all are ours."""
+    halves = {f"{n}/{k}": owned[k - 1 :: 2] for n, owned in OWNERS.items() for k in (1, 2)}
+    members = tuple(ObservedMember(f"id-{n}", n, frozenset(owned)) for n, owned in halves.items())
+    facts = decide(change_group(observe(60.0), *members), consumers_per_replica=2, max_replicas=2)
+    types = {one.type for one in find_conditions(facts)}
+    assert ConditionType.FOREIGN_MEMBERS not in types
+    overload = find(facts, ConditionType.CONSUMER_OVERLOADED)
+    assert overload.message.startswith("the fullest consumer, a/1, is at 120%")
