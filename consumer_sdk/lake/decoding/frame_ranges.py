@@ -29,6 +29,8 @@ _LAST_TIME: Final = "9999-12-31 23:59:59.999999"
 
 def limit_frame(frame: DataFrame, *, nulls: bool) -> DataFrame:
     """Return the rows with null for each value outside its range, or else rows whose evaluation fails."""
+    if not _is_limited(frame.schema):
+        return frame
     limit = _Limit(nulls)
     columns = [limit.apply(c.name, sql.col(quote_path((c.name,))), c.dataType) for c in frame.schema]
     return frame.select(*(column.alias(c.name) for c, column in zip(frame.schema, columns, strict=True)))

@@ -68,7 +68,8 @@ def use(value: Any) -> None:
         assert value.reason_text is not None
         math.ceil((value.metrics.required_rate or 0) / value.usable_capacity)
         range(value.number + value.iterations)
-        "".join((*value.draining, *value.errors, *value.partitions_by_instance))
+        "".join((*value.draining, *value.partitions_by_instance))
+        "".join(one.format_line() for one in value.conditions)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda h: f"{type(h).__name__}-{str(h)[:12]}")

@@ -122,10 +122,10 @@ def test_errors_of_a_client_are_outages(name: str, message: str, advice: str) ->
     ],
 )
 def test_a_table_that_its_catalog_refuses_concerns_it_alone(name: str, cause: str, kind: Any) -> None:
-    """A login that is refused concerns all, and so do the credentials of an object store: they expire."""
+    """A login that is refused, and the credentials of an object store, which expire, are outages of it."""
     error = translate(name, "denied", Throwable(cause, "Status Code: 403") if cause else None)
     assert isinstance(error, kind)
-    assert concerns_all(error) == (kind is LakeUnavailableError)
+    assert not concerns_all(error)
 
 
 IO_ERROR = "java.io.IOException"
