@@ -132,6 +132,11 @@ class ConsumptionLimit:
     measured_at: float
     first: int = 0  # count before any was taken back to find out; 0: a scale-up has shown the limit
 
+    @property
+    def is_trial(self) -> bool:
+        """Whether no fewer replicas than before have read as much yet."""
+        return self.tried == self.first
+
 
 @dataclass(frozen=True, slots=True)
 class SaturatedConsumer:
@@ -167,6 +172,7 @@ class DecisionMemory:
         0.0  # most bytes/s that a replica was seen to read; 0: unknown, or nothing is behind
     )
     held_up_since: float | None = None  # since when all consumers are behind and read far below capacity
+    vain_trial_capacity: float = 0.0  # configured one at which fewer replicas were tried in vain
     saturated: Mapping[str, SaturatedConsumer] = field(default_factory=dict[str, SaturatedConsumer])
     learned_capacities: Mapping[str, float] = field(default_factory=dict[str, float])  # bytes/s by instance
 
@@ -185,7 +191,8 @@ class DecisionMemory:
     def forget_rates(self) -> "DecisionMemory":
         """Drop the rates of before records weighed otherwise: they are in another unit than those of now."""
         # not the saturated consumers: their rate over the window is measured anew in the new weights
-        return replace(self, learned_capacities={}, scale_up_evaluation=None, replica_rate=0.0)
+        memory = replace(self, learned_capacities={}, scale_up_evaluation=None, replica_rate=0.0)
+        return replace(memory, vain_trial_capacity=0.0)
 
     def seconds_since_change(self, now: float) -> float:
         """Return the seconds since the last change; infinite without one."""

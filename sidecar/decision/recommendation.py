@@ -275,8 +275,7 @@ def _apply_suspension(
 def _explain_suspension(limit: ConsumptionLimit | None) -> str:
     if limit is None:
         return "the last one had no effect"
-    is_trial = limit.tried == limit.first
-    return "measuring whether fewer replicas read as much" if is_trial else "the sink is the limit"
+    return "measuring whether fewer replicas read as much" if limit.is_trial else "the sink is the limit"
 
 
 def _apply_scale_to_zero(

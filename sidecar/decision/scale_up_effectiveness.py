@@ -16,9 +16,12 @@
 7. The same without a scale-up to compare with: if for two windows every consumer was behind with all it owns
    and they read less than `HELD_UP_SHARE` of their capacity together, a third of them is taken back to see
    whether the others read as much; then the next third, down to what the capacity needs. If they do not, it
-   is no limit, but a capacity that is set too high: all run again, and none is taken back while behind.
+   is no limit, but a capacity that is set too high: all run again, and none is taken back until another is
+   configured; nor if they were not taken back within some windows. It is tried only if nothing forbids to
+   stop replicas and to start them again, and if what is written needs no more than run, or `max` run.
 8. Unknown consumption proves nothing: scale-up continues, and after some windows the evaluation is
-   dropped. So is it when records begin to weigh otherwise, since consumption is then in another unit.
+   dropped. So is it when records begin to weigh otherwise, since consumption is then in another unit; rule 7
+   then applies anew.
    A window of 0 disables the evaluation.
 """
 
@@ -35,6 +38,7 @@ from trimtab.sidecar.decision.autoscaling_policy import (
 )
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
+from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy
 from trimtab.sidecar.decision.learned_capacity import is_behind
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
@@ -46,7 +50,7 @@ MAX_RETRY_FACTOR: Final = 6
 HELD_UP_SHARE: Final = 0.75
 HELD_UP_WINDOWS: Final = 2.0
 SETTLED_WINDOWS: Final = 1.5  # after a drain, whose handover interrupts reading
-MAX_EVALUATION_WINDOWS: Final = 3.0  # windows after which a pending evaluation is dropped
+MAX_EVALUATION_WINDOWS: Final = 3.0  # windows after which a pending evaluation, or an idle trial, is dropped
 
 
 def sum_overdue_backlog(observation: Observation, catch_up: CatchUpPolicy) -> float | None:
@@ -138,6 +142,8 @@ def _watch_capacity(model: GroupModel, memory: DecisionMemory, now: float) -> De
     fewer = _count_fewer(model, memory, rate, running)
     if is_measured or memory.scale_up_suspension is not None or now < settled_at or fewer >= running:
         return memory
+    if memory.vain_trial_capacity == model.policy.placement.capacity or not _may_try_fewer(model, running):
+        return memory
     limit = ConsumptionLimit(rate, fewer, running, now, running)
     several = model.consumers_per_replica
     far = f"{format_rate(rate)}, far below their capacity: trying {several * fewer}"
@@ -152,10 +158,23 @@ def _is_held_up(model: GroupModel, rate: float, now: float) -> bool:
     return is_settled and rate < HELD_UP_SHARE * room and _is_behind_everywhere(model)
 
 
+def _may_try_fewer(model: GroupModel, running: int) -> bool:
+    """Return whether replicas can stop and start again, and the load does not need more of them."""
+    policy = model.policy
+    rules = ((Direction.DOWN, policy.scale_down), (Direction.UP, policy.scale_up))
+    if policy.advisory or not model.observation.is_steered:
+        return False
+    if any(r.select_policy is SelectPolicy.DISABLED or model.explain_pause(d) for d, r in rules):
+        return False
+    # A scale-up that can still come is compared with what was read before: that costs no reader.
+    return running >= policy.max_replicas or model.without_backlog().bound_replicas(1.0) <= running
+
+
 def _count_fewer(model: GroupModel, memory: DecisionMemory, rate: float, running: int) -> int:
     """Return how many replicas to try next: by the rate of one if it was seen, else a third less."""
     capacity = model.policy.placement.capacity * model.consumers_per_replica
-    needed = max(1, math.ceil(rate / (memory.replica_rate or capacity) - MEASUREMENT_ERROR))
+    least = max(1, model.policy.min_replicas)
+    needed = max(least, math.ceil(rate / (memory.replica_rate or capacity) - MEASUREMENT_ERROR))
     return needed if memory.replica_rate else max(needed, running - max(1, running // 3))
 
 
@@ -206,6 +225,8 @@ def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) ->
         return replace(memory, scale_up_suspension=None) if over else memory
     limit, most = suspension.limit, suspension.most_replicas
     since = limit.measured_at if most is None else max(limit.measured_at, memory.last_change or 0.0)
+    if _is_idle_trial(model, suspension, now - since):
+        return _end_trial(model, memory, suspension)
     window = model.policy.scale_up_evaluation_window * (1.0 if most is None else SETTLED_WINDOWS)
     rate = sum_consumption_rates(model.observation, model.policy.catch_up)
     if rate is None or most == limit.tried or now - since < window:
@@ -219,6 +240,23 @@ def _follow_suspension(model: GroupModel, memory: DecisionMemory, now: float) ->
     return replace(memory, scale_up_suspension=suspension)
 
 
+def _is_idle_trial(model: GroupModel, suspension: ScaleUpSuspension, seconds: float) -> bool:
+    """Return whether the replicas to try without still run, after so long without a change."""
+    limit, most = suspension.limit, suspension.most_replicas
+    if limit is None or most is None or not limit.first or most == limit.tried or len(model.active) <= most:
+        return False
+    return seconds >= MAX_EVALUATION_WINDOWS * model.policy.scale_up_evaluation_window
+
+
+def _end_trial(model: GroupModel, memory: DecisionMemory, suspension: ScaleUpSuspension) -> DecisionMemory:
+    """Return the memory once fewer replicas have read less: as many as before may run."""
+    limit = suspension.limit
+    if limit is not None and not limit.is_trial:
+        return replace(memory, scale_up_suspension=replace(suspension, most_replicas=limit.tried))
+    capacity = model.policy.placement.capacity
+    return replace(memory, scale_up_suspension=None, vain_trial_capacity=capacity)
+
+
 def _judge_fewer(
     model: GroupModel, memory: DecisionMemory, suspension: ScaleUpSuspension, rate: float, now: float
 ) -> DecisionMemory:
@@ -227,10 +265,7 @@ def _judge_fewer(
     if limit is None or most is None:
         return memory
     if rate < limit.rate * (1 - MEASUREMENT_ERROR):
-        memory = replace(memory, replica_rate=rate / most)
-        if limit.tried == limit.first:
-            return replace(memory, scale_up_suspension=None)
-        return replace(memory, scale_up_suspension=replace(suspension, most_replicas=limit.tried))
+        return _end_trial(model, replace(memory, replica_rate=rate / most), suspension)
     if not limit.first or not _is_behind_everywhere(model):
         return memory
     fewer = min(most, _count_fewer(model, memory, limit.rate, most))

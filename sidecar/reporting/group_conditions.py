@@ -236,6 +236,12 @@ def _find_suspension(facts: GroupFacts) -> FoundCondition:
     suspension = facts.memory.scale_up_suspension
     if suspension is None:
         return None
+    if suspension.limit is not None and suspension.limit.is_trial:
+        return (
+            "Measuring",
+            suspension.reason,
+            "wait: if fewer read no less, they stay; otherwise all run again",
+        )
     message = f"{suspension.reason}; retried in {max(0.0, suspension.until - facts.now):.0f} s"
     return "NoEffect", message, "check the sink, the network and the consumers' logs: they are the limit"
 

@@ -22,7 +22,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.custom_resource.resource_status import build_status, find_condition
 from trimtab.sidecar.custom_resource.scaler_resource import ScalerResource
-from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory, ScaleUpSuspension
+from trimtab.sidecar.decision.autoscaling_policy import ConsumptionLimit, DecisionMemory, ScaleUpSuspension
 from trimtab.sidecar.decision.condition import Condition, ConditionType, track_conditions
 from trimtab.sidecar.decision.decide import DRAIN_RETRIED, make_decision
 from trimtab.sidecar.decision.hpa_behavior import Direction
@@ -306,6 +306,15 @@ def test_critical_conditions_fail_the_doctor() -> None:
         (ConditionType.SCALE_UP_LIMITED, FindingLevel.WARNING),
     ):
         assert report_condition(find(SCENARIOS[kind](), kind), NOW).level is level
+
+
+def test_a_trial_of_fewer_replicas_is_no_limit_yet() -> None:
+    """It asks to wait; what it has shown has the sink checked."""
+    for tried, reason, remedy in ((6, "Measuring", "wait: "), (4, "NoEffect", "check the sink")):
+        suspension = ScaleUpSuspension(NOW + 60, "why", ConsumptionLimit(90.0, 4, tried, NOW, 6), 4)
+        memory = DecisionMemory(last_change=NOW - 500, scale_up_suspension=suspension)
+        one = find(decide(observe(), memory), ConditionType.SCALE_UP_SUSPENDED)
+        assert (one.reason, one.remedy[: len(remedy)]) == (reason, remedy)
 
 
 def test_what_lasts_a_moment_is_no_condition() -> None:

@@ -504,16 +504,77 @@ def test_a_capacity_that_is_set_too_high_takes_replicas_back_once() -> None:
     assert [n for n, _ in groupby(found)] == [6, 5, 4, 6]
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"min_replicas": 6},
+        {"paused_directions": frozenset({Direction.DOWN})},
+        {"paused_directions": frozenset({Direction.UP})},
+        {"scale_down": ScalingRules((ScalingPolicy(1),), SelectPolicy.DISABLED)},
+        {"scale_up": ScalingRules((ScalingPolicy(1),), SelectPolicy.DISABLED)},
+        {"advisory": True},
+    ],
+)
+def test_fewer_replicas_are_tried_only_if_all_can_stop_and_run_again(changes: dict[str, Any]) -> None:
+    """A trial that cannot take place would suspend scale-up for nothing."""
+    policy = replace(POLICY, cooldown=0, **changes)
+    found, reasons = follow_limit(lambda _: 200.0, 60, policy, start=6)
+    assert (set(found), set(reasons)) == ({6}, {""})
+
+
+def test_fewer_replicas_are_not_tried_in_an_unsteered_group() -> None:
+    """Nobody would drain the others."""
+    assert follow_limit(lambda _: 200.0, 60, POLICY, start=6, is_steered=False) == ([6] * 60, [""] * 60)
+
+
+def test_a_limit_is_tried_down_to_the_minimum() -> None:
+    """Not below it, where the load alone would need less."""
+    found, _ = follow_limit(lambda _: 100.0, 60, replace(POLICY, cooldown=0, min_replicas=5), start=6)
+    assert [n for n, _ in groupby(found)] == [6, 5]
+
+
+def test_a_scale_up_that_the_load_needs_comes_before_a_trial() -> None:
+    """What is written needs eleven: more are started and compared, and the limit is known without a trial."""
+    policy = replace(POLICY, cooldown=200, max_replicas=12)
+    found, reasons = follow_limit(lambda _: 200.0, 40, policy, start=6)
+    assert found[0] == max(found) == 9
+    assert not any("trying" in reason for reason in reasons)
+
+
+def test_a_trial_that_does_not_take_place_ends() -> None:
+    """Three windows after it began, and it is not begun again."""
+    policy = replace(POLICY, cooldown=1e6)
+    found, reasons = follow_limit(lambda _: 200.0, 120, policy, start=6)
+    tried = [n for n, reason in enumerate(reasons) if reason]
+    assert set(found) == {6}
+    assert tried == list(range(12, 30))
+
+
+@pytest.mark.parametrize(("capacity", "again"), [(100.0, [6]), (90.0, [6, 5, 4, 6])])
+def test_replicas_are_tried_once_for_a_capacity(capacity: float, again: list[int]) -> None:
+    """Backlog after backlog, until another capacity is configured."""
+    policy = replace(POLICY, cooldown=0)
+    other = replace(policy, placement=replace(policy.placement, capacity=capacity))
+    found, _ = follow_limit(lambda count: 30.0 * count, 160, policy, start=6, gone_at=80, then=other)
+    assert [n for n, _ in groupby(found[:80])] == [6, 5, 4, 6]
+    assert [n for n, _ in groupby(found[80:])] == again
+
+
 def follow_limit(
-    rate: Callable[[int], float], turns: int, policy: AutoscalingPolicy, start: int
+    rate: Callable[[int], float], turns: int, policy: AutoscalingPolicy, start: int, **more: Any
 ) -> tuple[list[int], list[str]]:
-    """Replicas and causes of a suspension by turn of ten seconds; all partitions are far behind."""
+    """Replicas and causes of a suspension by turn of ten seconds; all partitions are far behind.
+
+    At turn `gone_at` the backlog is gone for once, and policy `then` applies from that turn on.
+    """
     plan, memory, found, reasons = replace(PLAN, replicas=start), CALM, list[int](), list[str]()
     for turn in range(turns):
         names = [f"w{n}" for n in range(plan.replicas)]
         reads = {w: dict.fromkeys(range(n, 12, len(names)), 90.0) for n, w in enumerate(names)}
         consumed = dict.fromkeys(range(12), rate(len(names)) / 12)
-        seen = World(reads, dict.fromkeys(range(12), 1e6), consumed, plan).seen()
+        waits = dict.fromkeys(range(12), 0.0 if turn == more.get("gone_at") else 1e6)
+        policy = more["then"] if turn == more.get("gone_at") else policy
+        seen = replace(World(reads, waits, consumed, plan).seen(), is_steered=more.get("is_steered", True))
         decision, memory = make_decision(seen, policy, memory, NOW + 10 * turn, "g")
         memory = record_execution(decision, seen, memory, NOW + 10 * turn)
         plan = replace(decision.plan or plan, draining=())
