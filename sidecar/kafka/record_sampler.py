@@ -50,7 +50,7 @@ class RecordSampler:
         self._attempted_at: dict[TopicPartition, float] = {}
         self._sampled_at: dict[TopicPartition, float] = {}
         self._counts: dict[str, int] = {}  # by topic
-        self._passed_at = -math.inf
+        self._passed_at = -math.inf  # when partitions of known topics were sampled
         self._ends: dict[TopicPartition, int] = {}  # at the last sample
         self._random = random.Random()  # noqa: S311 - which records are sampled is no secret
         self._resample_interval = UNMEASURED_INTERVAL_S
@@ -80,6 +80,7 @@ class RecordSampler:
     ) -> dict[TopicPartition, Sequence[SampledBatch]]:
         """Return batches of partitions that are due."""
         self._forget_old(now)
+        self._forget_recreated(ends)
         chosen = self._choose_due(ends, begins, leaders, now)
         if not chosen:
             return {}
@@ -111,6 +112,12 @@ class RecordSampler:
             del self._counts[topic]
         self.transactional = self.transactional.intersection(self._attempted_at)
 
+    def _forget_recreated(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Forget what ends before its last sample: its topic was recreated, or its log truncated."""
+        for partition in [p for p, last in self._ends.items() if ends.get(p, last) < last]:
+            del self._sampled_at[partition], self._ends[partition]
+            self._counts.pop(partition.topic, None)
+
     def _choose_due(
         self,
         ends: Mapping[TopicPartition, int],
@@ -138,9 +145,10 @@ class RecordSampler:
     def _record_samples(self, ends: Mapping[TopicPartition, int], now: float) -> None:
         self._ends.update(ends)
         self._sampled_at.update(dict.fromkeys(ends, now))
-        self._passed_at = now
         for partition in ends:
             self._counts[partition.topic] = self._counts.get(partition.topic, 0) + 1
+        if any(self._counts[p.topic] >= LEARNING_SAMPLES for p in ends):
+            self._passed_at = now
 
     def _read_records(self, batches: Mapping[TopicPartition, Sequence[RecordBatch]]) -> list[Message]:
         count = sum(b.records for found in batches.values() for b in found if not b.is_control)

@@ -83,6 +83,25 @@ def test_a_topic_is_sampled_often_until_it_is_known(sampler: RecordSampler) -> N
     assert later == [{"t"}] + 299 * [set()]
 
 
+def test_a_recreated_or_truncated_topic_is_sampled_as_a_new_one(sampler: RecordSampler) -> None:
+    """Its end is before that of the last sample; its sizes are learned anew."""
+    one = [TopicPartition("t", 0)]
+    sampler._resample_interval = RESAMPLE_INTERVAL_S
+    for n in range(LEARNING_SAMPLES):
+        assert sample(sampler, one, float(n), 1_000 + n)
+    assert [sample(sampler, one, 24.0 + n, 50 + n) for n in range(3)] == 3 * [{"t"}]
+
+
+def test_a_slow_topic_does_not_starve_learned_ones(sampler: RecordSampler) -> None:
+    """One that is still learning gets a record in each minute."""
+    known, slow = TopicPartition("known", 0), TopicPartition("slow", 0)
+    sampler._resample_interval = RESAMPLE_INTERVAL_S
+    for n in range(LEARNING_SAMPLES):
+        assert sample(sampler, [known], float(n), 100 + n)
+    sampled = [sample(sampler, [known, slow], 30.0 + 40 * n, 200 + n) for n in range(10)]
+    assert sum("known" in topics for topics in sampled) == 4
+
+
 def batch(base: int, count: int, **more: bool) -> RecordBatch:
     kind = {"is_control": False, "is_transactional": False, **more}
     return RecordBatch(base, base + count, 61 + 10 * count, count, **kind)
