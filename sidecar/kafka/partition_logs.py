@@ -11,7 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from kafka.errors import ClusterAuthorizationFailedError, CorruptRecordError, KafkaError, for_code
+from kafka.errors import (
+    ClusterAuthorizationFailedError,
+    CorruptRecordError,
+    KafkaError,
+    KafkaTimeoutError,
+    for_code,
+)
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import FetchRequest
 from kafka.structs import TopicPartition as RawPartition
@@ -66,7 +72,8 @@ class PartitionLogs:
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._brokers = CoordinatorClient(settings, clock)
-        self._timeout_ms = 1000 * min(settings.timeout, TIMEOUT_S)
+        self._clock = clock
+        self._timeout = min(settings.timeout, TIMEOUT_S)
 
     def fetch_replica_sizes(self, leaders: Mapping[TopicPartition, int]) -> PartitionOffsets:
         """Return the bytes of each leader's replica, and errors."""
@@ -141,11 +148,15 @@ class PartitionLogs:
 
         async def send(admin: Any) -> _Answers:
             sent = {broker: admin._manager.send(request, broker) for broker, request in requests.items()}
+            deadline = self._clock.monotonic() + self._timeout  # of all: several leaders may hang
             answers: dict[int, Any] = {}
             errors: dict[int, KafkaError] = {}
             for broker, answer in sent.items():
+                left = max(0.0, deadline - self._clock.monotonic())
                 try:
-                    answers[broker] = await admin._manager.wait_for(answer, self._timeout_ms)
+                    answers[broker] = await admin._manager.wait_for(answer, 1000 * left)
+                except KafkaTimeoutError:  # whose text tells what was left of the deadline
+                    errors[broker] = KafkaTimeoutError(f"no answer in {self._timeout:g} s")
                 except KafkaError as error:
                     errors[broker] = error
             return answers, errors
