@@ -171,7 +171,11 @@ class SharedSampler:
         self._number = 0
         self._lock = Lock()  # of both
         self._pass = 0
-        self.denied_topics: frozenset[str] = frozenset()
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """Why the sizes of topics are unknown, by topic."""
+        return self._sampler.errors
 
     @property
     def transactional(self) -> Collection[TopicPartition]:
@@ -212,12 +216,11 @@ class SharedSampler:
             )
         ]
         ends, begins = readings.peek_offsets(chosen)
+        leaders = readings.metadata.select_leaders(asked)
         for _ in range(0, len(ends), MAX_SAMPLED_PARTITIONS):
             if self._clock.monotonic() >= until:
                 return
-            leaders = readings.metadata.leaders
             batches = self._sampler.sample_batches(ends, begins, leaders, self._clock.monotonic())
-            self.denied_topics = self.denied_topics | self._sampler.denied_topics
             if not batches:
                 return
             with self._lock:
@@ -319,7 +322,7 @@ class GroupSamplerView:
     def __init__(self, shared: SharedSampler) -> None:
         self._shared = shared
         self._taken = 0  # number of the last sample taken
-        self.denied_topics: frozenset[str] = frozenset()
+        self.errors: Mapping[str, str] = {}
 
     @property
     def transactional(self) -> Collection[TopicPartition]:
@@ -341,7 +344,7 @@ class GroupSamplerView:
         """Return the batches of these partitions' topics that are new to this group."""
         del begins, leaders, now
         topics = {p.topic for p in ends}
-        self.denied_topics = self._shared.denied_topics & topics
+        self.errors = {topic: text for topic, text in self._shared.errors.items() if topic in topics}
         self._taken, batches = self._shared.take_batches(topics, self._taken)
         return batches
 

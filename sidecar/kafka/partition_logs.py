@@ -8,9 +8,16 @@ By kafka-python: confluent-kafka offers neither DescribeLogDirs nor batches nor 
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from kafka.errors import ClusterAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError, for_code
+from kafka.errors import (
+    ClusterAuthorizationFailedError,
+    CorruptRecordError,
+    KafkaError,
+    KafkaTimeoutError,
+    for_code,
+)
 from kafka.protocol.admin import DescribeLogDirsRequest
 from kafka.protocol.consumer import FetchRequest
 from kafka.structs import TopicPartition as RawPartition
@@ -35,6 +42,7 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _UNTYPED_FETCH: Final[Any] = FetchRequest
 _UNTYPED_SIZES: Final[Any] = DescribeLogDirsRequest
+_Answers = tuple[dict[int, Any], dict[int, KafkaError]]  # by broker
 
 
 class RecordBatch(NamedTuple):
@@ -49,11 +57,11 @@ class RecordBatch(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """Batches by partition, partitions in which a transaction is open, and topics that may not be read."""
+    """Batches by partition, partitions in which a transaction is open, and why others were not read."""
 
     batches: Mapping[TopicPartition, Sequence[RecordBatch]]
     held: frozenset[TopicPartition] = frozenset()
-    denied_topics: frozenset[str] = frozenset()
+    errors: Mapping[TopicPartition, Exception] = MappingProxyType({})
 
 
 class PartitionLogs:
@@ -64,7 +72,8 @@ class PartitionLogs:
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._brokers = CoordinatorClient(settings, clock)
-        self._timeout_ms = 1000 * min(settings.timeout, TIMEOUT_S)
+        self._clock = clock
+        self._timeout = min(settings.timeout, TIMEOUT_S)
 
     def fetch_replica_sizes(self, leaders: Mapping[TopicPartition, int]) -> PartitionOffsets:
         """Return the bytes of each leader's replica, and errors."""
@@ -89,29 +98,26 @@ class PartitionLogs:
                 for part in topic.partitions
                 if not part.is_future_key  # a copy that is being moved to another disk
             },
-            errors,
+            tuple(f"log directories of broker {b}: {type(e).__name__}: {e}" for b, e in errors.items()),
         )
 
     def fetch_batches(
         self, starts: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, int]
     ) -> FetchedBatches:
         """Return the batches of about `FETCHED_BYTES` from the one of this offset on. Raises KafkaError."""
-        requests = {
-            broker: _ask_records({p: starts[p] for p in chosen})
-            for broker, chosen in _group_by_leader(starts, leaders).items()
-        }
+        by_leader = _group_by_leader(starts, leaders)
+        requests = {b: _ask_records({p: starts[p] for p in chosen}) for b, chosen in by_leader.items()}
+        answers, errors = self._send(requests)
         parts = [
             (TopicPartition(topic.topic, part.partition_index), part)
-            for answer in self._send(requests)[0].values()
+            for answer in answers.values()
             for topic in answer.responses
             for part in topic.partitions
         ]
-        denied = TopicAuthorizationFailedError.errno
-        return FetchedBatches(
-            {p: tuple(parse_batches(bytes(part.records))) for p, part in parts if part.records},
-            frozenset(p for p, part in parts if 0 <= part.last_stable_offset < part.high_watermark),
-            frozenset(p.topic for p, part in parts if part.error_code == denied),
-        )
+        failed = {p: error for broker, error in errors.items() for p in by_leader[broker]}
+        batches, unread = _parse_parts(parts)
+        held = frozenset(p for p, part in parts if 0 <= part.last_stable_offset < part.high_watermark)
+        return FetchedBatches(batches, held, failed | unread)
 
     def find_producer(self, partition: TopicPartition, offset: int) -> OpenProducer | None:
         """Return the producer whose open transaction begins at this offset; None if no broker tells it."""
@@ -137,22 +143,26 @@ class PartitionLogs:
             return None
         return next((one.transactional_id for of_broker in named.values() for one in of_broker), None)
 
-    def _send(self, requests: Mapping[int, Any]) -> tuple[dict[int, Any], tuple[str, ...]]:
+    def _send(self, requests: Mapping[int, Any]) -> _Answers:
         """Return the responses that came in time, and why the others did not. Raises KafkaError."""
 
-        async def send(admin: Any) -> tuple[dict[int, Any], tuple[str, ...]]:
+        async def send(admin: Any) -> _Answers:
             sent = {broker: admin._manager.send(request, broker) for broker, request in requests.items()}
+            deadline = self._clock.monotonic() + self._timeout  # of all: several leaders may hang
             answers: dict[int, Any] = {}
-            errors: list[str] = []
+            errors: dict[int, KafkaError] = {}
             for broker, answer in sent.items():
+                left = max(0.0, deadline - self._clock.monotonic())
                 try:
-                    answers[broker] = await admin._manager.wait_for(answer, self._timeout_ms)
+                    answers[broker] = await admin._manager.wait_for(answer, 1000 * left)
+                except KafkaTimeoutError:  # whose text tells what was left of the deadline
+                    errors[broker] = KafkaTimeoutError(f"no answer in {self._timeout:g} s")
                 except KafkaError as error:
-                    errors.append(f"log directories of broker {broker}: {type(error).__name__}: {error}")
-            return answers, tuple(errors)
+                    errors[broker] = error
+            return answers, errors
 
-        def run(admin: Any) -> tuple[dict[int, Any], tuple[str, ...]]:
-            answered: tuple[dict[int, Any], tuple[str, ...]] = admin._manager.run(send, admin)
+        def run(admin: Any) -> _Answers:
+            answered: _Answers = admin._manager.run(send, admin)
             return answered
 
         return self._brokers.call(run)
@@ -194,14 +204,35 @@ def _ask_records(starts: Mapping[TopicPartition, int]) -> Any:
     )
 
 
+def _parse_parts(
+    parts: Iterable[tuple[TopicPartition, Any]],
+) -> tuple[dict[TopicPartition, Sequence[RecordBatch]], dict[TopicPartition, KafkaError]]:
+    batches: dict[TopicPartition, Sequence[RecordBatch]] = {}
+    errors: dict[TopicPartition, KafkaError] = {}
+    for partition, part in parts:
+        try:
+            if part.error_code:
+                raise for_code(part.error_code)
+            if part.records:
+                batches[partition] = tuple(parse_batches(bytes(part.records)))
+        except KafkaError as error:
+            errors[partition] = error
+    return batches, errors
+
+
 def parse_batches(records: bytes) -> Iterator[RecordBatch]:
-    """Yield the batches whose header is there; the last one's records may be cut off."""
+    """Yield the batches whose header is there; the last one's records may be cut off.
+
+    Raises CorruptRecordError.
+    """
     position = 0
     while position + _HEADER.size <= len(records):
         base, length, _, magic, _, attributes, last, *_, count = _HEADER.unpack_from(records, position)
         if magic != _MAGIC:
             return  # as written before Kafka 0.11
         size = _LENGTH_ENDS_AT + length
+        if size < _HEADER.size:
+            raise CorruptRecordError(f"a batch at offset {base} has {size} bytes")
         is_control, is_transactional = bool(attributes & _CONTROL), bool(attributes & _TRANSACTIONAL)
         yield RecordBatch(base, base + last + 1, size, count, is_control, is_transactional)
         position += size

@@ -9,14 +9,15 @@
 
 import math
 import random
+import struct
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import methodcaller
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
@@ -33,10 +34,19 @@ RESAMPLE_INTERVAL_S: Final = 60.0  # with DescribeLogDirs no more requests than 
 UNMEASURED_INTERVAL_S: Final = 30.0  # of partitions whose logs may not be measured: samples tell their size
 FORGET_AFTER_S: Final = 3600.0  # partitions of deleted topics, which are asked for no more
 FIRST_SPAN: Final = 10_000  # offsets from which the first sample is drawn
+REPORTED_ATTEMPTS: Final = 3  # a leader may have moved at one
 MAX_CONSUMED: Final = 1_000_000  # librdkafka's limit of one call
 SAMPLER_GROUP_ID: Final = "trimtab-sidecar-record-sampler"  # never joined, so it needs no ACL
 # Not `message.headers()`: a specialized call loses the error (`consumer_sdk.readable_headers`).
 _read_headers: Final[Any] = methodcaller("headers")
+
+
+class _Failure(NamedTuple):
+    """Why a topic could not be sampled."""
+
+    partition: TopicPartition  # one of those tried last
+    attempts: int  # in a row
+    error: Exception
 
 
 class RecordSampler:
@@ -50,12 +60,13 @@ class RecordSampler:
         self._attempted_at: dict[TopicPartition, float] = {}
         self._sampled_at: dict[TopicPartition, float] = {}
         self._counts: dict[str, int] = {}  # by topic
-        self._passed_at = -math.inf
+        self._passed_at = -math.inf  # when partitions of known topics were sampled
         self._ends: dict[TopicPartition, int] = {}  # at the last sample
         self._random = random.Random()  # noqa: S311 - which records are sampled is no secret
         self._resample_interval = UNMEASURED_INTERVAL_S
         self.transactional: frozenset[TopicPartition] = frozenset()  # a transaction was seen in them
-        self.denied_topics: frozenset[str] = frozenset()  # of the last sample
+        self._failures: dict[str, _Failure] = {}  # by topic
+        self.errors: Mapping[str, str] = {}  # why sizes are unknown, by topic
 
     def fetch_log_sizes(self, leaders: Mapping[TopicPartition, int], now: float) -> PartitionOffsets:
         """Return the bytes of each leader's replica, and errors; after an error nothing for a while."""
@@ -77,31 +88,66 @@ class RecordSampler:
         begins: Mapping[TopicPartition, int],
         leaders: Mapping[TopicPartition, int],
         now: float,
-    ) -> dict[TopicPartition, Sequence[SampledBatch]]:
+    ) -> Mapping[TopicPartition, Sequence[SampledBatch]]:
         """Return batches of partitions that are due."""
         self._forget_old(now)
+        self._forget_recreated(ends)
         chosen = self._choose_due(ends, begins, leaders, now)
-        if not chosen:
-            return {}
         # by attempt, not by success: else unresponsive partitions would starve the others
         self._attempted_at.update(dict.fromkeys(chosen, now))
-        starts = {p: self._draw_start(begins[p], ends[p], self._ends.get(p)) for p in chosen}
-        try:
-            batches, held, self.denied_topics = self._logs.fetch_batches(starts, leaders)
-            read = _group_sizes_by_partition(self._read_records(batches))
-        except (KafkaException, KafkaError, OSError):
-            return {}  # sampled again in the next iteration
-        seen = {p for p, found in batches.items() if any(b.is_transactional for b in found)}
-        self.transactional |= held | seen
-        samples = {p: measure_batches(found, read.get(p, {})) for p, found in batches.items() if found}
-        self._record_samples({p: ends[p] for p, found in samples.items() if found}, now)
-        return {p: found for p, found in samples.items() if found}
+        samples = self._sample(chosen, ends, begins, leaders) if chosen else {}
+        self._record_samples({p: ends[p] for p in samples}, now)
+        self._failures = {topic: f for topic, f in self._failures.items() if f.partition in leaders}
+        self.errors = {t: _explain(t, f.error) for t, f in self._failures.items() if self._is_reported(t, f)}
+        return samples
 
     def close(self) -> None:
         """Close the connections."""
         self._logs.close()
         if self._consumer is not None:
             self._consumer.close()
+
+    def _sample(
+        self,
+        chosen: Sequence[TopicPartition],
+        ends: Mapping[TopicPartition, int],
+        begins: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, int],
+    ) -> Mapping[TopicPartition, Sequence[SampledBatch]]:
+        starts = {p: self._draw_start(begins[p], ends[p], self._ends.get(p)) for p in chosen}
+        try:
+            batches, held, errors = self._logs.fetch_batches(starts, leaders)
+            messages = self._read_records(batches)
+        except (KafkaException, KafkaError, OSError, ValueError, struct.error) as error:
+            self._count_failures(chosen, (), dict.fromkeys(chosen, error))
+            return {}  # sampled again in the next iteration
+        seen = {p for p, found in batches.items() if any(b.is_transactional for b in found)}
+        self.transactional |= held | seen
+        read = _group_sizes_by_partition(messages)
+        measured = {p: measure_batches(found, read.get(p, {})) for p, found in batches.items() if found}
+        samples = {p: found for p, found in measured.items() if found}
+        # of aborted transactions nothing is read
+        unread = dict.fromkeys(measured.keys() - samples.keys() - seen, TimeoutError("no record was read"))
+        self._count_failures(chosen, samples, {**errors, **unread, **_group_errors_by_partition(messages)})
+        return samples
+
+    def _count_failures(
+        self,
+        chosen: Iterable[TopicPartition],
+        sampled: Iterable[TopicPartition],
+        errors: Mapping[TopicPartition, Exception],
+    ) -> None:
+        failed = {p.topic: p for p in errors}
+        for topic in {p.topic for p in chosen}:
+            before = self._failures.pop(topic, None)
+            if topic in failed.keys() - {p.topic for p in sampled}:
+                attempts = 1 if before is None else before.attempts + 1
+                self._failures[topic] = _Failure(failed[topic], attempts, errors[failed[topic]])
+
+    def _is_reported(self, topic: str, failure: _Failure) -> bool:
+        if isinstance(failure.error, TopicAuthorizationFailedError):
+            return True
+        return failure.attempts >= REPORTED_ATTEMPTS and topic not in self._counts
 
     def _forget_old(self, now: float) -> None:
         self._attempted_at = {p: at for p, at in self._attempted_at.items() if now - at < FORGET_AFTER_S}
@@ -110,6 +156,12 @@ class RecordSampler:
         for topic in self._counts.keys() - {p.topic for p in self._attempted_at}:
             del self._counts[topic]
         self.transactional = self.transactional.intersection(self._attempted_at)
+
+    def _forget_recreated(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Forget what ends before its last sample: its topic was recreated, or its log truncated."""
+        for partition in [p for p, last in self._ends.items() if ends.get(p, last) < last]:
+            del self._sampled_at[partition], self._ends[partition]
+            self._counts.pop(partition.topic, None)
 
     def _choose_due(
         self,
@@ -138,9 +190,10 @@ class RecordSampler:
     def _record_samples(self, ends: Mapping[TopicPartition, int], now: float) -> None:
         self._ends.update(ends)
         self._sampled_at.update(dict.fromkeys(ends, now))
-        self._passed_at = now
         for partition in ends:
             self._counts[partition.topic] = self._counts.get(partition.topic, 0) + 1
+        if any(self._counts[p.topic] >= LEARNING_SAMPLES for p in ends):
+            self._passed_at = now
 
     def _read_records(self, batches: Mapping[TopicPartition, Sequence[RecordBatch]]) -> list[Message]:
         count = sum(b.records for found in batches.values() for b in found if not b.is_control)
@@ -190,6 +243,21 @@ def _group_sizes_by_partition(messages: Iterable[Message]) -> dict[TopicPartitio
         if message.error() is None and topic is not None and partition is not None and offset is not None:
             sizes[TopicPartition(topic, partition)][offset] = _compute_size(message)
     return dict(sizes)
+
+
+def _group_errors_by_partition(messages: Iterable[Message]) -> dict[TopicPartition, Exception]:
+    failed = ((m.topic(), m.partition(), m.error()) for m in messages)
+    return {TopicPartition(t, p): KafkaException(e) for t, p, e in failed if e and t and p is not None}
+
+
+def _explain(topic: str, error: Exception) -> str:
+    if isinstance(error, TopicAuthorizationFailedError):
+        return (
+            f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
+            f"topic {topic}, or use source=log-dirs"
+        )
+    reason = f"{type(error).__name__}: {error}"
+    return f"topic {topic}: record sizes are unknown, since it could not be sampled: {reason}"
 
 
 def _compute_size(message: Message) -> int:

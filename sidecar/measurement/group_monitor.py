@@ -127,8 +127,8 @@ class LogSampler(Protocol):
     """What is measured of the logs themselves, as by `RecordSampler`."""
 
     @property
-    def denied_topics(self) -> Collection[str]:
-        """Topics of the last sample that may not be read."""
+    def errors(self) -> Mapping[str, str]:
+        """Why the sizes of topics are unknown, by topic."""
         ...
 
     @property
@@ -351,11 +351,7 @@ class GroupMonitor:
         self._load_estimator.learn_record_sizes(
             self._sampler.sample_batches(ends, begins, self._leaders, now)
         )
-        return tuple(
-            f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
-            f"topic {topic}, or use source=log-dirs"
-            for topic in sorted(self._sampler.denied_topics)
-        )
+        return tuple(text for _, text in sorted(self._sampler.errors.items()))
 
     def _fetch_weights(
         self, partitions: Sequence[TopicPartition]

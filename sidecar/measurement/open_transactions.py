@@ -12,6 +12,7 @@ from trimtab.common.units import format_count
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 
 OPEN_AFTER_S: Final = 60.0  # by default brokers abort a transaction then (transaction.timeout.ms)
+ASK_AGAIN_AFTER_S: Final = 60.0  # of a producer that was not told: an iteration may wait for it
 
 
 class OpenProducer(NamedTuple):
@@ -25,11 +26,12 @@ FindProducer = Callable[[TopicPartition, int], OpenProducer | None]
 
 
 class OpenTransactionTracker:
-    """Since when each last stable offset stands still; asks for a producer once. One thread."""
+    """Since when each last stable offset stands still; asks for a producer until it is told. One thread."""
 
     def __init__(self) -> None:
         self._since: dict[TopicPartition, tuple[int, float]] = {}  # last stable offset, time
         self._asked: tuple[TopicPartition, int] | None = None
+        self._asked_at = 0.0
         self._producer: OpenProducer | None = None
 
     def find_open(
@@ -45,9 +47,8 @@ class OpenTransactionTracker:
         kept = {p: before[p] for p, stable in held.items() if p in before and before[p][0] == stable}
         self._since = {p: (stable, now) for p, stable in held.items()} | kept
         late = sorted(p for p, (_, since) in self._since.items() if now - since >= OPEN_AFTER_S)
-        if late and self._asked != (late[0], held[late[0]]):
-            self._asked = (late[0], held[late[0]])
-            self._producer = find_producer(*self._asked)
+        if late:
+            self._ask_for_producer(now, (late[0], held[late[0]]), find_producer)
         return {
             p: _describe(
                 now - self._since[p][1],
@@ -56,6 +57,14 @@ class OpenTransactionTracker:
             )
             for p in late
         }
+
+    def _ask_for_producer(
+        self, now: float, first: tuple[TopicPartition, int], find_producer: FindProducer
+    ) -> None:
+        is_settled = self._producer is not None or now - self._asked_at < ASK_AGAIN_AFTER_S
+        if self._asked != first or not is_settled:
+            self._asked, self._asked_at = first, now
+            self._producer = find_producer(*first)
 
 
 def _describe(open_s: float, hidden: int, producer: OpenProducer | None) -> str:

@@ -8,7 +8,7 @@ from ticking import Ticking
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.groups.round_readings import RoundReadings
-from trimtab.sidecar.groups.shared_brokers import SharedSampler
+from trimtab.sidecar.groups.shared_brokers import GroupSamplerView, SharedSampler
 from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets
 
 T = TopicPartition("t", 0)
@@ -63,9 +63,7 @@ def test_a_sample_that_is_taken_while_it_is_stored_is_complete() -> None:
             other.join(0.1)
             yield from super().items()
 
-    stub: Any = SimpleNamespace(
-        sample_batches=lambda *_: Batches({T: [7]}), denied_topics=frozenset(), close=lambda: None
-    )
+    stub: Any = SimpleNamespace(sample_batches=lambda *_: Batches({T: [7]}), errors={}, close=lambda: None)
     sampler = SharedSampler(stub, Ticking())
     cluster: Any = SimpleNamespace(
         request_end_offsets=lambda _: Offsets(), request_beginning_offsets=lambda _: Offsets()
@@ -79,3 +77,28 @@ def test_a_sample_that_is_taken_while_it_is_stored_is_complete() -> None:
     number = taken[0][0] if taken else 0
     later = sampler.take_batches(["t"], number)
     assert {**(taken[0][1] if taken else {}), **later[1]} == {T: [7]}
+
+
+def test_what_could_not_be_sampled_is_an_error_until_it_is_sampled() -> None:
+    """A group gets the errors of its own topics, as of the last pass."""
+    stub: Any = SimpleNamespace(sample_batches=lambda *_: {}, errors={"t": "denied", "other": "denied"})
+    shared = SharedSampler(stub, Ticking())
+    view = GroupSamplerView(shared)
+    view.sample_batches({T: 5}, {T: 0}, {T: 1}, 0.0)
+    assert view.errors == {"t": "denied"}
+    stub.errors = {}
+    view.sample_batches({T: 5}, {T: 0}, {T: 1}, 0.0)
+    assert view.errors == {}
+
+
+def test_the_sampler_is_told_which_topics_are_asked_for() -> None:
+    """It forgets the errors of the others."""
+    told: list[Any] = []
+    stub: Any = SimpleNamespace(sample_batches=lambda *a: told.append(a[2]) or {}, errors={})
+    cluster: Any = SimpleNamespace(
+        request_end_offsets=lambda _: Offsets(), request_beginning_offsets=lambda _: Offsets()
+    )
+    readings = RoundReadings(cluster, ClusterMetadata({T: 1, TopicPartition("unread", 0): 1}))
+    readings.request_topics(["t"])
+    SharedSampler(stub, Ticking()).sample_topics(readings, 1e9)
+    assert told == [{T: 1}]

@@ -1,10 +1,12 @@
 """Order in which partitions are sampled."""
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from kafka.errors import CorruptRecordError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from trimtab.assignor.model import TopicPartition
@@ -15,22 +17,38 @@ from trimtab.sidecar.kafka.partition_logs import FetchedBatches, RecordBatch, pa
 from trimtab.sidecar.kafka.record_sampler import (
     LEARNING_SAMPLES,
     MAX_SAMPLED_PARTITIONS,
+    REPORTED_ATTEMPTS,
     RESAMPLE_INTERVAL_S,
     RecordSampler,
     measure_batches,
 )
 from trimtab.sidecar.settings.settings import load_settings
 
+T = (TopicPartition("t", 0),)
+
+
+class Errors(dict[str, Exception]):
+    """What the broker answers instead of batches, by topic; that of "" is raised."""
+
 
 @pytest.fixture
-def sampler(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordSampler]:
+def errors() -> Errors:
+    return Errors()
+
+
+@pytest.fixture
+def sampler(monkeypatch: pytest.MonkeyPatch, errors: Errors) -> Iterator[RecordSampler]:
     """Return a sampler whose partitions hold one batch, the ones of topic "silent" none."""
     settings = load_settings(None, {"bootstrap": "localhost:1", "group": "g", "capacity": "1 MB/s"})
     sampler = RecordSampler(settings, SystemClock())
     batch = RecordBatch(0, 1, 100, 1, is_control=False, is_transactional=False)
 
     def fetch(starts: Mapping[TopicPartition, int], _: object) -> FetchedBatches:
-        return FetchedBatches({p: (batch,) for p in starts if p.topic != "silent"})
+        if "" in errors:
+            raise errors[""]
+        failed = {p: errors[p.topic] for p in starts if p.topic in errors}
+        answered = (p for p in starts if p.topic != "silent" and p not in failed)
+        return FetchedBatches(dict.fromkeys(answered, (batch,)), errors=failed)
 
     def read(batches: Mapping[TopicPartition, object]) -> list[Mock]:
         told = {"error.return_value": None, "headers.return_value": None, "offset.return_value": 0}
@@ -81,6 +99,74 @@ def test_a_topic_is_sampled_often_until_it_is_known(sampler: RecordSampler) -> N
     assert len(sampled) < 3600 / 30
     later = [sample(sampler, one, 4000.0 + 10 * n, 500) for n in range(300)]
     assert later == [{"t"}] + 299 * [set()]
+
+
+def test_a_recreated_or_truncated_topic_is_sampled_as_a_new_one(sampler: RecordSampler) -> None:
+    """Its end is before that of the last sample; its sizes are learned anew."""
+    one = [TopicPartition("t", 0)]
+    sampler._resample_interval = RESAMPLE_INTERVAL_S
+    for n in range(LEARNING_SAMPLES):
+        assert sample(sampler, one, float(n), 1_000 + n)
+    assert [sample(sampler, one, 24.0 + n, 50 + n) for n in range(3)] == 3 * [{"t"}]
+
+
+def test_a_slow_topic_does_not_starve_learned_ones(sampler: RecordSampler) -> None:
+    """One that is still learning gets a record in each minute."""
+    known, slow = TopicPartition("known", 0), TopicPartition("slow", 0)
+    sampler._resample_interval = RESAMPLE_INTERVAL_S
+    for n in range(LEARNING_SAMPLES):
+        assert sample(sampler, [known], float(n), 100 + n)
+    sampled = [sample(sampler, [known, slow], 30.0 + 40 * n, 200 + n) for n in range(10)]
+    assert sum("known" in topics for topics in sampled) == 4
+
+
+DENIED = "topic t may not be read, so record sizes are unknown: grant Read on topic t, or use source=log-dirs"
+
+
+def test_a_denied_topic_is_reported_until_it_is_sampled_or_deleted(
+    sampler: RecordSampler, errors: Errors
+) -> None:
+    """The right is granted, or nothing is asked for any more."""
+    for end in (lambda: sample(sampler, T, 1.0), lambda: sample(sampler, [], 1.0)):
+        errors["t"] = TopicAuthorizationFailedError()
+        sample(sampler, T, 0.0, 1_000)
+        assert sampler.errors == {"t": DENIED}
+        del errors["t"]
+        end()
+        assert sampler.errors == {}
+
+
+@pytest.mark.parametrize("topic", ["t", ""])
+@pytest.mark.parametrize("error", [KafkaTimeoutError("slow"), ValueError("bad"), struct.error("cut off")])
+def test_a_topic_without_a_size_is_reported_after_some_attempts(
+    sampler: RecordSampler, errors: Errors, topic: str, error: Exception
+) -> None:
+    """No error ends a measurement, or is silent for ever; one of a topic whose size is known is."""
+    errors[topic] = error
+    found = []
+    for n in range(REPORTED_ATTEMPTS):
+        assert sample(sampler, T, float(n)) == set()
+        found.append(dict(sampler.errors))
+    text = (
+        f"topic t: record sizes are unknown, since it could not be sampled: {type(error).__name__}: {error}"
+    )
+    assert found == [*(REPORTED_ATTEMPTS - 1) * [{}], {"t": text}]
+    del errors[topic]
+    assert sample(sampler, T, 9.0, 100) == {"t"}
+    errors[topic] = error
+    for n in range(9):
+        sample(sampler, T, 10.0 + n, 200)
+        assert sampler.errors == {}
+
+
+def test_a_corrupt_batch_is_an_error() -> None:
+    """Its length would not lead to the next one."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 10_000)  # type: ignore[no-untyped-call]
+    builder.append(0, 1, None, b"x", [])
+    built = bytearray(builder.build())
+    built[8:12] = struct.pack(">i", -12)
+    with pytest.raises(CorruptRecordError):
+        next(parse_batches(bytes(built)))
 
 
 def batch(base: int, count: int, **more: bool) -> RecordBatch:

@@ -1,6 +1,7 @@
 """The group monitor: at which time a reading counts as taken."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import pytest
 from ticking import Ticking
@@ -45,7 +46,8 @@ class Slow(Ticking):
     def explain_missing_topic(self, topic: str) -> str:
         return topic
 
-    denied_topics = transactional = frozenset[str]()
+    transactional = frozenset[str]()
+    errors: ClassVar = {"t": "denied"}
 
     def find_producer(self, *_: object) -> None: ...
 
@@ -80,6 +82,11 @@ def test_a_partition_without_metadata_is_unknown(slow: Slow, monitor: GroupMonit
     found = monitor.measure()
     assert found.write_rates[TopicPartition("hidden", 3)].bytes_per_s is None
     assert not is_idle(found.write_rates)
+
+
+def test_what_could_not_be_sampled_is_an_error(monitor: GroupMonitor) -> None:
+    """The sampler says why a size is unknown."""
+    assert monitor.measure().errors == ("denied",)
 
 
 def test_a_slow_answer_does_not_distort_the_write_rate(slow: Slow, monitor: GroupMonitor) -> None:

@@ -33,6 +33,21 @@ def test_a_transaction_is_reported_once_it_stands_still() -> None:
     assert asked == [(A, 40)]
 
 
+def test_a_producer_that_no_broker_told_is_asked_for_again() -> None:
+    """A request may fail for a moment; a broker that never tells is asked once a minute."""
+    asked: list[float] = []
+    tracker = OpenTransactionTracker()
+    for now in range(0, 200, 10):
+
+        def find(*_: object, now: float = now) -> OpenProducer | None:
+            asked.append(now)
+            return OpenProducer(7, None) if now >= 180 else None
+
+        found = tracker.find_open(float(now), look({A: 40}), find)
+    assert asked == [60, 120, 180]
+    assert found[A].startswith("of producer 7, open for 190 s")
+
+
 def test_transactions_that_follow_each_other_are_not_reported() -> None:
     """The last stable offset moves; nor is one that hides nothing, or of a group that reads all the same."""
     tracker = OpenTransactionTracker()
