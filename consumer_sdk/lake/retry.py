@@ -37,7 +37,7 @@ class RetryBackoff:
     """Retry state of one batch; set `cancelled` to end its waits and retries.
 
     `urgent` is set when somebody waits for the batch. Errors that are retried are raised `patience_s` after
-    the first one since the last success. One thread retries; others read `failing_since`.
+    the first one since the last success. One thread retries; others read `failing_since` and `called_at`.
     """
 
     rng: random.Random
@@ -46,9 +46,11 @@ class RetryBackoff:
     patience_s: float = inf
     now: Callable[[], float] = SystemClock.monotonic
     failing_since: float | None = None
+    called_at: float = inf  # when the latest call into the lake began
 
     def raise_if_cancelled(self) -> None:
-        """Raise FlushAbandonedError if the batch was cancelled."""
+        """Raise FlushAbandonedError if the batch was cancelled; called before each call into the lake."""
+        self.called_at = self.now()
         if self.cancelled.is_set():
             raise FlushAbandonedError
 

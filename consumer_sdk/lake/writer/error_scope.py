@@ -3,7 +3,9 @@
 All tables are concerned, so that the process ends or, where it may wait, tries again, by:
 
 1. a broker that nobody reaches, and Spark's JVM;
-2. storage that cannot hold tables of any writer;
+2. storage that cannot hold tables of any writer. A client that Spark lacks is no such error: the
+   warehouse's and the catalog's are checked when the lake is opened (`session`), and another engine may have
+   created one table on another storage;
 3. a membership that is lost for good;
 4. settings, which are checked before the group is joined; interrupts, and memory that is used up.
 
@@ -30,6 +32,7 @@ from trimtab.consumer_sdk.errors import (
     GroupMembershipError,
     MissingExtraError,
     SparkSessionError,
+    StorageClientMissingError,
     TableWriteError,
     UnusableStorageError,
 )
@@ -48,6 +51,8 @@ _CONCERN_ALL = (
 
 def concerns_all(error: BaseException) -> bool:
     """Return whether an error concerns all tables."""
+    if isinstance(error, StorageClientMissingError):
+        return False
     return isinstance(error, _CONCERN_ALL) or not isinstance(error, Exception)
 
 

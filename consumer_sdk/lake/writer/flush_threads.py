@@ -8,8 +8,12 @@ Rules:
    thread for `patience_s` in an outage, and for as long as a call into the lake takes to fail.
 2. A table has one flush in flight: its next batch continues where that one ends.
 3. A flush that outlasts its cancellation *hangs*: it is waited for once.
+4. A call into the lake that does not return may be slow, such as the staging of a large batch, or hang for
+   good; nothing tells which. So it is neither cancelled nor halted: its table is not fetched while its batch
+   is full, and the log names it once.
 """
 
+import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -23,6 +27,8 @@ from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.writer.flush import FlushBatch, FlushOutcome
+
+log = logging.getLogger("trimtab.lake")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,7 @@ class FlushThreads:
         self._thread_count = 0
         self._in_flight: dict[str, InFlightFlush] = {}  # by table
         self._hanging: set[str] = set()
+        self._stalled: set[str] = set()  # of rule 4, which the log has named
         self._any_ended = threading.Event()
 
     @property
@@ -91,6 +98,20 @@ class FlushThreads:
     def find_failing(self) -> set[str]:
         """Return the tables whose flush retries a call into the lake that failed."""
         return {t for t, flight in self._in_flight.items() if flight.backoff.failing_since is not None}
+
+    def find_stalled(self, limit_s: float) -> set[str]:
+        """Return the tables whose flush waits for a call into the lake for longer than this (rule 4)."""
+        begun_by = self._now() - limit_s
+        stalled = {t for t, f in self._in_flight.items() if not f.done and f.backoff.called_at < begun_by}
+        for table in sorted(stalled - self._stalled):
+            log.warning(
+                "%s: a call into the lake has not returned for %.0f s (lake.flush.timeout); the table waits "
+                "for it, the others are written. Check that the catalog and the storage respond",
+                table,
+                limit_s,
+            )
+        self._stalled = stalled
+        return stalled
 
     def find_tables(self, partitions: Collection[TopicPartition]) -> list[str]:
         """Return the tables whose batches in flight have records of these partitions."""

@@ -21,9 +21,10 @@ Rules:
    written), and a topic whose table is another one's halt the partition until its next assignment;
    everything else halts the table, which is tried again by itself. `flush`, `close` and `raise_if_halted`
    raise the error, `write` does not.
-7. A table that is tried, or whose flush meets an outage, makes no other wait: it is not fetched while its
-   batch is full. What is left is the memory of all tables, and the flush threads (`flush_threads`).
-   A tried table is flushed at once, one at a time, and its first outage halts it again.
+7. A table that is tried, or whose flush meets an outage or a call that does not return, makes no other
+   wait: it is not fetched while its batch is full. What is left is the memory of all tables, and the flush
+   threads (`flush_threads`). A tried table is flushed at once, one at a time, and its first outage halts it
+   again.
 8. Positions are rewound outside of callbacks only: records fetched before a callback are still to
    be passed to `write`, which would take them for the next ones.
 
@@ -274,7 +275,8 @@ class LakeWriter:
     def _is_full(self) -> bool:
         """Return whether no more records may be added; full tables in an outage are not fetched (rule 7)."""
         full = self._buffer.find_full_tables()
-        unreachable = full & (self._halted.list_tried() | self._flushes.find_failing())
+        stalled = self._flushes.find_stalled(self._config.flush_timeout_s)
+        unreachable = full & (self._halted.list_tried() | self._flushes.find_failing() | stalled)
         for partition, offset in sorted(self._halts.hold_tables(unreachable).items()):
             self._restart_partition(partition, offset)
         return self._buffer.is_memory_full or full != unreachable

@@ -569,6 +569,37 @@ def test_a_full_table_in_an_outage_holds_up_no_other(monkeypatch: pytest.MonkeyP
     rig.check()
 
 
+def test_a_full_table_whose_call_does_not_return_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be slow: it is named once, not halted, and its batch is written once when the call returns."""
+    rig = OutageRig(monkeypatch, **{"batch.bytes": "2 kB", "batch.memory": "1 MB"})
+    returned, polls = threading.Event(), Counter[str]()
+
+    def hang(table: str, call: str) -> None:
+        if table == "lake.b" and call == "open_table":
+            returned.wait(20)
+
+    def consume(*_: float) -> list[Any]:
+        rig.clock.now += 1.0
+        polls["while full"] += 1
+        if polls["while full"] > 100:
+            returned.set()
+        return []
+
+    rig.lake.on_call = hang
+    monkeypatch.setattr(rig.consumer, "consume", consume)
+    rig.run_until(lambda: rig.is_written("lake.a"))
+    assert "lake.b" not in rig.lake.tables or not rig.lake.tables["lake.b"].places
+    assert "b" not in rig.consumer.positions
+    rig.run_until(lambda: rig.clock.now > 2000, seconds=50)
+    returned.set()
+    rig.run_until(lambda: rig.is_written("lake.b"))
+    assert not any("halted" in line for line in caplog.messages)
+    assert sum("lake.b: a call into the lake has not returned for 30 s" in m for m in caplog.messages) == 1
+    rig.check()
+
+
 def test_a_held_partition_that_is_revoked_is_not_read_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is one held that was assigned again: it is fetched from the table's offset."""
     limits = {"batch.bytes": "2 kB", "batch.memory": "1 MB", "lake.flush.timeout": "10 s"}
