@@ -4,6 +4,8 @@ import pyarrow as pa
 import pytest
 
 from trimtab.consumer_sdk.lake.changes.change_decoders import JsonChangeDecoder
+from trimtab.consumer_sdk.lake.decoding import decoded_records
+from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
 
 ROW = pa.schema([("id", pa.int8()), ("at", pa.timestamp("us", "UTC"))])
@@ -96,3 +98,17 @@ def test_a_row_may_have_a_column_schema() -> None:
         row | {"Payload": "b"},
         {"schema": {"type": "a"}, "id": None, "Payload": "b"},
     ]
+
+
+@pytest.mark.parametrize("tombstones", [10, 7])
+def test_the_columns_of_tombstones_are_counted(monkeypatch: pytest.MonkeyPatch, tombstones: int) -> None:
+    """A tombstone takes a null in every column; appends and upserts tell how many records fit."""
+    wide = pa.schema([(f"c{at}", pa.int64()) for at in range(1000)])
+    values = [None] * tombstones + [b"{}"] * (10 - tombstones)
+    records = pa.table({"value": pa.array(values, pa.binary())})
+    monkeypatch.setattr(decoded_records, "MAX_COLUMN_BYTES", 50_000)
+    for decode in (JsonDecoder(wide).decode_batch, JsonChangeDecoder(wide, wide).decode_values):
+        with pytest.raises(BatchTooLargeError) as error:
+            decode(records)
+        assert error.value.records == 6
+        assert decode(records[:6]).rows.num_rows == 6
