@@ -13,6 +13,7 @@ from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table
 
 MAX_VALUE_BYTES: Final = 1_000_000_000  # of one batch: an Arrow array holds 2 GiB of text
 MAX_COLUMN_BYTES: Final = 512_000_000  # of one batch, beside the text
+_SAMPLE_ROWS: Final = 64
 
 
 class BatchTooLargeError(Exception):
@@ -61,6 +62,8 @@ def decode_objects(
     check_value_bytes(records)
     values = records.column("value").combine_chunks()
     present = values.is_valid()
+    if values.null_count:
+        _check_column_bytes(schema, records.num_rows)
     parsed, errors = parse(values.drop_null())
     scattered = parsed if not values.null_count else scatter_values(parsed, present)
     rows = records
@@ -77,6 +80,14 @@ def check_value_bytes(records: Records) -> None:
     total, count = records.column("value").nbytes, records.num_rows
     if total > MAX_VALUE_BYTES and count > 1:
         raise BatchTooLargeError(max(1, count * MAX_VALUE_BYTES // total))
+
+
+def _check_column_bytes(schema: Any, count: int) -> None:
+    """Raise BatchTooLargeError for more records than memory holds, each with a null in every column."""
+    nothing = pa.array([], pa.struct(list(schema)))
+    width = nothing.take(pa.array([None] * _SAMPLE_ROWS, pa.int64())).nbytes // _SAMPLE_ROWS
+    if count * width > MAX_COLUMN_BYTES and count > 1:
+        raise BatchTooLargeError(max(1, MAX_COLUMN_BYTES // width))
 
 
 def split_by_reason(rows: Table, records: Table, reasons: dict[int, str]) -> DecodedRecords:

@@ -738,6 +738,72 @@ def read_objects(
     return root.finish(), refused
 
 
+def find_wrapped(values, bint is_typed):
+    """Return which values Connect wraps: objects of two fields, `schema`, an object or null, and `payload`.
+
+    With `is_typed` the schema must be an object whose first field is `type`. `values` are binary without nulls.
+    """
+    cdef Cursor cursor = Cursor()
+    cdef Py_ssize_t row, count = len(values)
+    wrapped = np.zeros(count, np.uint8)
+    if not count:
+        return wrapped.view(np.bool_)
+    cdef uint8_t[::1] marks = wrapped
+    _, offsets, text = values.buffers()
+    cdef const int32_t[::1] ends = np.frombuffer(offsets, np.int32)[values.offset:values.offset + count + 1]
+    cdef const uint8_t[::1] data = np.frombuffer(text or b"\0", np.uint8)
+    for row in range(count):
+        cursor.begin = cursor.at = &data[0] + ends[row]
+        cursor.end = &data[0] + ends[row + 1]
+        if cursor.peek() == c'{':
+            cursor.at += 1
+            marks[row] = _is_wrapped(cursor, is_typed)
+    return wrapped.view(np.bool_)
+
+
+cdef bint _is_wrapped(Cursor cursor, bint is_typed) except -1:
+    cdef bint has_schema = False, has_payload = False
+    try:
+        while True:
+            cursor.expect(c'"')
+            cursor.read_string()
+            if not has_schema and _is_text(cursor, b"schema", 6):
+                cursor.expect(c':')
+                has_schema = _is_schema(cursor, is_typed)
+                if not has_schema:
+                    return False
+            elif not has_payload and _is_text(cursor, b"payload", 7):
+                cursor.expect(c':')
+                has_payload = True
+            else:
+                return False
+            cursor.skip_value()
+            if cursor.peek() != c',':
+                break
+            cursor.at += 1
+    except RefusedError:  # reading the value finds it, too
+        pass
+    return has_schema and has_payload
+
+
+cdef bint _is_schema(Cursor cursor, bint is_typed) except -1:
+    cdef int byte = cursor.peek()
+    cdef const uint8_t* start = cursor.at
+    if byte != c'{' or not is_typed:
+        return byte == c'{' or (byte == c'n' and not is_typed)
+    cursor.at += 1
+    if cursor.peek() != c'"':
+        return False
+    cursor.at += 1
+    cursor.read_string()
+    cursor.at = start
+    return _is_text(cursor, b"type", 4)
+
+
+cdef inline bint _is_text(Cursor cursor, const char* text, Py_ssize_t size) noexcept:
+    return cursor.size == size and not memcmp(cursor.text, text, size)
+
+
 cdef int _read_object(_StructColumn root, Cursor cursor) except -1:
     if cursor.peek() != c'{':
         raise RefusedError(NOT_AN_OBJECT)

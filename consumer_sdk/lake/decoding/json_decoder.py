@@ -1,7 +1,7 @@
 """Decodes JSON values by the columns of `lake.schema`; `json_columns` has the rules of each value.
 
-A value that Connect wraps (JsonConverter: `{"schema": {"type": …}, "payload": …}`) is its payload, unless
-`lake.schema` has both of these columns.
+A value that Connect wraps (JsonConverter: `{"schema": …, "payload": …}`, in either order) is its payload. If
+`lake.schema` has one of these columns, the schema must begin with its type; with both, nothing is wrapped.
 """
 
 import re
@@ -25,15 +25,14 @@ from trimtab.consumer_sdk.lake.decoding.decoded_records import (
     convert_in_parts,
     decode_objects,
 )
-from trimtab.consumer_sdk.lake.decoding.json_columns import read_objects
+from trimtab.consumer_sdk.lake.decoding.json_columns import find_wrapped, read_objects
 from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import find_name_problem
-from trimtab.consumer_sdk.lake.untyped_arrow import Array, pc
+from trimtab.consumer_sdk.lake.untyped_arrow import Array
 
 _PAYLOAD: Final = "payload"
 _WRAPPER: Final = frozenset({"schema", _PAYLOAD})
-_WRAPPED: Final = r'(?s)^\s*\{\s*"schema"\s*:\s*\{\s*"type"\s*:.*\}\s*,\s*"payload"\s*:'
 _NULL_PAYLOAD: Final = "its payload is null"
 # as a type, not as the name of a column
 _BARE_TIMESTAMP: Final = re.compile(r"\btimestamp\s*([,>]|$|not\b|comment\b|default\b)", re.IGNORECASE)
@@ -77,13 +76,14 @@ class JsonDecoder:
 
         Raises BatchTooLargeError.
         """
-        if {name.lower() for name in self.schema.names} >= _WRAPPER:
+        own = _WRAPPER & {name.lower() for name in self.schema.names}
+        if own == _WRAPPER:
             return _read_objects(self, values)
-        wrapped = pc.match_substring_regex(values, _WRAPPED)
-        if not pc.any(wrapped).as_py():
+        wrapped = find_wrapped(values, bool(own))
+        if not wrapped.any():
             return _read_objects(self, values)
-        if not pc.all(wrapped).as_py():
-            return convert_in_parts(values, wrapped, self.read_values)
+        if not wrapped.all():
+            return convert_in_parts(values, pa.array(wrapped), self.read_values)
         inside = replace(
             self,
             schema=pa.schema([(_PAYLOAD, pa.struct(list(self.schema)))]),

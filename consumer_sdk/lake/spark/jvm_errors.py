@@ -101,6 +101,8 @@ _DRIVER_ADVICE: Final = (
 )
 _JVM_GONE: Final = "the Spark JVM is gone (killed, or out of memory): restart this process; nothing is lost"
 
+_CALL_REFUSED: Final = " Trace:\n"  # in the text of a plain Py4JError: what the JVM answered
+
 _NAME, _MESSAGE = 0, 1  # places in a cause
 # place, pattern, error, text; the first rule that matches any cause wins
 _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], ...]] = (
@@ -173,7 +175,10 @@ def to_trimtab_error(error: BaseException, where: str) -> TrimtabError:
     """Return our error for an exception of the JVM; `where` starts its message."""
     chain = java_causes(error)
     detail = _innermost_message(chain, error)
-    # without a Java throwable, the connection to the JVM failed
+    # without a Java throwable, the connection to the JVM failed, unless py4j refused the call there
+    if not chain and _CALL_REFUSED in str(error):
+        answer = _innermost_message([("", str(error).partition(_CALL_REFUSED)[2])], error)
+        return TableWriteError(f"{where}: {answer}")
     if not chain and not isinstance(error, PySparkException):
         return SparkSessionError(f"{where}: {_JVM_GONE} ({detail})")
     for place, pattern, kind, text in _ERROR_RULES:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 import pytest
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from trimtab.consumer_sdk.errors import (
     CommitConflictError,
     LakeUnavailableError,
+    SparkSessionError,
     StorageClientMissingError,
     TableAccessError,
     TableWriteError,
@@ -269,3 +270,23 @@ def _handles_jvm_errors(node: ast.AST) -> TypeGuard[ast.ExceptHandler]:
     if not isinstance(node, ast.ExceptHandler) or node.type is None:
         return False
     return re.search(r"JVM_ERRORS|Py4J|PySparkException", ast.unparse(node.type)) is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (Py4JError("An error occurred while calling o9.foo. Trace:\npy4j.Py4JException: no method"), None),
+        # py4j's error of a call whose connection broke
+        (Py4JError("An error occurred while calling o9.foo"), SparkSessionError),
+        (Py4JNetworkError("Answer from Java side is empty"), SparkSessionError),
+        (ConnectionResetError("reset by peer"), SparkSessionError),
+        (EOFError(), SparkSessionError),
+    ],
+)
+def test_a_call_that_the_jvm_refuses_concerns_its_table(error: Exception, kind: Any) -> None:
+    """It has answered, so it lives; without an answer it is gone, and all tables with it."""
+    translated = to_trimtab_error(error, "table lake.orders")
+    assert type(translated) is (kind or TableWriteError)
+    assert concerns_all(translated) == (kind is not None)
+    text = "py4j.Py4JException: no method" if kind is None else "the Spark JVM is gone"
+    assert f"table lake.orders: {text}" in str(translated)
