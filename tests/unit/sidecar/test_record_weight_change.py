@@ -32,12 +32,13 @@ LIGHT = RecordWeights(0.3, 10.0)  # a byte of these records weighs 0.4
 
 @dataclass
 class World:
-    """A group of one consumer, its load in bytes as written, and its plans."""
+    """A group whose first consumer owns all, its load in bytes as written, and its plans."""
 
     clock: Ticking = field(default_factory=Ticking)
     weights: RecordWeights = BYTES_ALONE
     backlog: float = 0.0  # bytes of each partition
     plans: list[GroupPlan] = field(default_factory=list)
+    idle: tuple[str, ...] = ()  # members that own nothing
 
     def wave(self, ahead: float = 0.0) -> float:
         return 100 + 60 * math.sin(2 * math.pi * (self.clock.wall() + ahead) / SEASON)
@@ -55,7 +56,8 @@ class World:
         )
 
     def describe_group(self) -> ObservedGroup:
-        return ObservedGroup(GroupState.STABLE, (ObservedMember("id", "one", frozenset(PARTITIONS)),))
+        idle = (ObservedMember(f"id-{name}", name) for name in self.idle)
+        return ObservedGroup(GroupState.STABLE, (ObservedMember("id", "one", frozenset(PARTITIONS)), *idle))
 
     def read_plan(self) -> GroupPlan | None:
         return self.plans[-1] if self.plans else None
@@ -165,7 +167,7 @@ def test_a_restarted_sidecar_keeps_capacities_of_its_own_unit(
 @pytest.mark.parametrize(("weights", "suspended"), [(BYTES_ALONE, True), (LIGHT, False)])
 def test_a_scale_up_is_not_evaluated_across_units(weights: RecordWeights, *, suspended: bool) -> None:
     """Consumers that read as much as before read less in lighter records: that proves nothing."""
-    world, reports = World(), list[IterationReport]()
+    world, reports = World(idle=("two",)), list[IterationReport]()
     loop = start(world, reports, **LEARNING)
     world.backlog = 1e6
     iterate(world, loop, 2)
