@@ -177,3 +177,15 @@ def test_a_scale_up_is_not_evaluated_across_units(weights: RecordWeights, *, sus
     world.weights = weights
     iterate(world, loop, 8)
     assert any(one.type == "ScaleUpSuspended" for one in reports[-1].conditions) is suspended
+
+
+def test_fewer_replicas_may_be_tried_anew_in_another_unit() -> None:
+    """The capacity at which they were tried in vain is another one then."""
+    world = World()
+    loop = start(world, [], **LEARNING)
+    loop._memory = replace(loop._memory, vain_trial_capacity=400.0)
+    iterate(world, loop, 2)
+    assert loop._memory.vain_trial_capacity == 400.0
+    world.weights = HEAVY
+    iterate(world, loop, 1)
+    assert loop._memory.vain_trial_capacity == 0.0

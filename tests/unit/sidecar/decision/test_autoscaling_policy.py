@@ -560,11 +560,6 @@ def test_replicas_are_tried_once_for_a_capacity(capacity: float, again: list[int
     assert [n for n, _ in groupby(found[80:])] == again
 
 
-def test_records_that_weigh_otherwise_may_be_tried_anew() -> None:
-    """The capacity is then in another unit."""
-    assert replace(CALM, vain_trial_capacity=100.0).forget_rates().vain_trial_capacity == 0.0
-
-
 def follow_limit(
     rate: Callable[[int], float], turns: int, policy: AutoscalingPolicy, start: int, **more: Any
 ) -> tuple[list[int], list[str]]:
