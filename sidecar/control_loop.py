@@ -302,7 +302,7 @@ class ControlLoop:
 
     def _list_replicas(self, group: ObservedGroup, errors: list[str]) -> tuple[ReplicaInstance, ...] | None:
         if self._policy.advisory:  # without a target each member counts as a replica
-            names = sorted(r.instance for r in distinguish_members(group).members)
+            names = sorted(m.instance for m in distinguish_members(self._name_members(group)).members)
             return tuple(ReplicaInstance(name, alive=True, started_at=0.0) for name in names)
         try:
             return self._collaborators.target.list_replicas()

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from pathlib import Path
+from statistics import mode
 from typing import Any, Final
 
 from trimtab.cli.init.group_findings import FoundWorkload
@@ -84,12 +85,14 @@ def _find_in_namespace(
 
 
 def count_consumers_per_pod(members: Iterable[ObservedMember], pods: Sequence[tuple[str, str]]) -> int:
-    """Return the most members that a pod has, by its name or else by its address; `pods` are both."""
+    """Return how many members most pods have, by name or else by address; `pods` are both."""
     listed = list(members)
     by_name = Counter(name for m in listed for name in {m.instance, get_replica(m.instance)})
     by_host = Counter(m.host for m in listed)
     pods_at = Counter(address for _, address in pods)
-    return max(by_name[name] or by_host[address] // pods_at[address] for name, address in pods)
+    counts = (by_name[name] or by_host[address] // pods_at[address] for name, address in pods)
+    # During a rollout a pod has none yet, or one more that has left and not timed out.
+    return mode(sorted(filter(None, counts)) or [1])
 
 
 def _list_rivals(

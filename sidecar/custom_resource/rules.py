@@ -18,6 +18,7 @@ BOUNDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "headroom": _FRACTION,
     "min": {"minimum": 0},
     "max": {"minimum": 1},
+    "consumersPerReplica": {"minimum": 1},
     "fallbackReplicas": {"minimum": 0},
     "learnedCapacityMin": _FRACTION,
     "learnedCapacityMax": {"minimum": 1},

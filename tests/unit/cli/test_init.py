@@ -121,6 +121,11 @@ def test_pods_of_several_members_are_counted_and_written(tmp_path: Path) -> None
     assert (
         count_consumers_per_pod(by_host[::2], [("a", "10.0.0.1"), ("b", "10.0.0.1"), ("c", "10.0.0.1")]) == 1
     )
+    stale = [ObservedMember(name * 2, name) for name in "abc"]
+    stale.append(ObservedMember("old", "a"))
+    assert count_consumers_per_pod(stale, [(name, "") for name in "abcd"]) == 1, (
+        "a member that left, a pod that starts"
+    )
     findings = replace(FINDINGS, workload=replace(WORKLOAD, consumers_per_replica=2))
     written = load_written(findings, tmp_path)
     assert (written.consumers_per_replica, written.max) == (2, 2)

@@ -244,6 +244,18 @@ def test_replicas_of_several_consumers_are_scaled_whole(world: Simulated) -> Non
     assert not world.broken
 
 
+def test_a_dry_run_knows_each_of_several_consumers_of_a_replica(world: Simulated) -> None:
+    """It counts members as replicas, so none is foreign."""
+    world.consumers = 2
+    managed = start(world, consumers_per_replica=2)
+    world.rates = dict.fromkeys(PARTITIONS, 60.0)
+    iterate(world, managed, 40)
+    reports = list[IterationReport]()
+    iterate(world, start(world, reports, consumers_per_replica=2, dry_run=True), 5)
+    metrics = reports[-1].decision.metrics
+    assert metrics.running_replicas == metrics.joined_replicas == len(world.members) == 6
+
+
 def test_no_replica_is_drained_while_the_group_is_unsteered(world: Simulated) -> None:
     """Its members keep what they own, so the drain would never end; it follows once the group is steered."""
     unsteered = CarrierStatus(is_steering=False, text="unsteered: another member leads")

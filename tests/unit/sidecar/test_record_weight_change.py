@@ -32,13 +32,13 @@ LIGHT = RecordWeights(0.3, 10.0)  # a byte of these records weighs 0.4
 
 @dataclass
 class World:
-    """A group, its load in bytes as written, and its plans."""
+    """A group whose first consumer owns all, its load in bytes as written, and its plans."""
 
     clock: Ticking = field(default_factory=Ticking)
     weights: RecordWeights = BYTES_ALONE
     backlog: float = 0.0  # bytes of each partition
     plans: list[GroupPlan] = field(default_factory=list)
-    names: tuple[str, ...] = ("one",)
+    idle: tuple[str, ...] = ()  # members that own nothing
 
     def wave(self, ahead: float = 0.0) -> float:
         return 100 + 60 * math.sin(2 * math.pi * (self.clock.wall() + ahead) / SEASON)
@@ -56,10 +56,8 @@ class World:
         )
 
     def describe_group(self) -> ObservedGroup:
-        several = len(self.names)
-        owned = (frozenset(PARTITIONS[n::several]) for n in range(several))
-        members = (ObservedMember(f"id-{n}", n, of) for n, of in zip(self.names, owned, strict=True))
-        return ObservedGroup(GroupState.STABLE, tuple(members))
+        idle = (ObservedMember(f"id-{name}", name) for name in self.idle)
+        return ObservedGroup(GroupState.STABLE, (ObservedMember("id", "one", frozenset(PARTITIONS)), *idle))
 
     def read_plan(self) -> GroupPlan | None:
         return self.plans[-1] if self.plans else None
@@ -169,8 +167,8 @@ def test_a_restarted_sidecar_keeps_capacities_of_its_own_unit(
 @pytest.mark.parametrize(("weights", "suspended"), [(BYTES_ALONE, True), (LIGHT, False)])
 def test_a_scale_up_is_not_evaluated_across_units(weights: RecordWeights, *, suspended: bool) -> None:
     """Consumers that read as much as before read less in lighter records: that proves nothing."""
-    world, reports = World(names=("one", "two")), list[IterationReport]()
-    loop = start(world, reports, **{**LEARNING, "capacity": 250.0})
+    world, reports = World(idle=("two",)), list[IterationReport]()
+    loop = start(world, reports, **LEARNING)
     world.backlog = 1e6
     iterate(world, loop, 2)
     now = world.clock.wall()
@@ -179,3 +177,15 @@ def test_a_scale_up_is_not_evaluated_across_units(weights: RecordWeights, *, sus
     world.weights = weights
     iterate(world, loop, 8)
     assert any(one.type == "ScaleUpSuspended" for one in reports[-1].conditions) is suspended
+
+
+def test_fewer_replicas_may_be_tried_anew_in_another_unit() -> None:
+    """The capacity at which they were tried in vain is another one then."""
+    world = World()
+    loop = start(world, [], **LEARNING)
+    loop._memory = replace(loop._memory, vain_trial_capacity=400.0)
+    iterate(world, loop, 2)
+    assert loop._memory.vain_trial_capacity == 400.0
+    world.weights = HEAVY
+    iterate(world, loop, 1)
+    assert loop._memory.vain_trial_capacity == 0.0

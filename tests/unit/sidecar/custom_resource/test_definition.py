@@ -48,6 +48,11 @@ def test_no_resource_runs_commands_or_reads_files_of_the_sidecar() -> None:
     assert build_spec_schema()["properties"]["target"]["enum"] == ["none", "kubernetes", "keda"]
 
 
+def test_a_replica_has_a_consumer_at_least() -> None:
+    """The API server refuses what the sidecar would."""
+    assert build_spec_schema()["properties"]["consumersPerReplica"]["minimum"] == 1
+
+
 def test_every_rule_and_bound_is_at_a_field() -> None:
     """A renamed setting leaves no rule behind: paths exist, and rules name fields that exist."""
     spec = build_spec_schema()
