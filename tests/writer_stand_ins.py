@@ -158,6 +158,10 @@ class MemoryLake:
         self.on_call(name, "open_table")
         return self.tables.get(name)
 
+    def list_tables(self) -> list[str]:
+        self.on_call("", "list_tables")
+        return sorted(self.tables)
+
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
         self.on_call(name, "create_table")
         columns = frame.schema.names
@@ -183,6 +187,9 @@ class Lake(MemoryLake):
 
 class UnavailableLake(Lake):
     """A lake that fails every call."""
+
+    def list_tables(self) -> list[str]:
+        raise LakeUnavailableError("the catalog does not answer")
 
     def open_table(self, name: str) -> LakeTable | None:
         raise LakeUnavailableError(f"{name}: catalog or storage do not answer")

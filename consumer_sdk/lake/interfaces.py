@@ -159,6 +159,10 @@ class Lake(Protocol):
         """Return a table, None if it does not exist. Raises LakeUnavailableError."""
         ...
 
+    def list_tables(self) -> Sequence[str]:
+        """Return the names of all tables, sorted. Raises LakeUnavailableError."""
+        ...
+
     def create_table(self, name: str, frame: Frame, partition_spec: PartitionSpec = ()) -> LakeTable:
         """Return a table; create it with the frame's columns if it does not exist. Raises SettingError."""
         ...

@@ -256,6 +256,10 @@ class Lake:
         content = self.tables.get(name)
         return None if content is None else Table(self, content)
 
+    def list_tables(self) -> list[str]:
+        self.trouble.begin()
+        return sorted(self.tables)
+
     def create_table(self, name: str, frame: AnyFrame, partition_spec: PartitionSpec = ()) -> Table:  # noqa: ARG002 - the interface
         self.trouble.begin()
         content = self.tables.setdefault(

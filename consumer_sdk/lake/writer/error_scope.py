@@ -13,8 +13,8 @@ An *outage* (catalog, object store or schema registry that do not answer, storag
 table that meets it: whether others meet it, too, is not asked. A flush retries it for `lake.flush.timeout`,
 so that a short one halts nothing; then its table is halted and gives up its thread and its memory. If
 everything is unreachable, every table is halted so, the process goes on, and each table is tried again by
-itself, at least every 30 s (`halted_partitions`). Only an assignment that reaches no table at all, while
-nothing else is read, ends the process.
+itself, at least every 30 s (`halted_partitions`). Only a process that has never reached a table, and whose
+lake does not list its tables either, ends in its assignment: its settings may be wrong.
 
 Everything else concerns one topic, table or partition, whatever the error is: its rows, schema, partition
 rule, name, transform, its subject in the registry, a table that the catalog refuses, that was dropped or

@@ -102,7 +102,9 @@ class FlushThreads:
     def find_stalled(self, limit_s: float) -> set[str]:
         """Return the tables whose flush waits for a call into the lake for longer than this (rule 4)."""
         begun_by = self._now() - limit_s
-        stalled = {t for t, f in self._in_flight.items() if not f.done and f.backoff.called_at < begun_by}
+        running = {t: flight for t, flight in self._in_flight.items() if not flight.done}
+        # a flush that waits between two tries is in no call
+        stalled = {t for t, f in running.items() if f.backoff.called_at < begun_by} - self.find_failing()
         for table in sorted(stalled - self._stalled):
             log.warning(
                 "%s: a call into the lake has not returned for %.0f s (lake.flush.timeout); the table waits "

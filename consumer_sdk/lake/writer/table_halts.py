@@ -30,7 +30,7 @@ from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
 
-_OUTAGE_TABLES: Final = 8  # if none of so many is reachable, the others are not tried
+_OUTAGE_TABLES: Final = 8  # after so many unreachable ones in a row, the others are not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +54,37 @@ class TableHalts:
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of assigned partitions; none if they are halted, as those of unreachable tables.
 
-        Raises LakeUnavailableError if no table is reachable until the deadline and nothing else is read.
+        Raises LakeUnavailableError if no table was ever reached, and the lake cannot list its tables either.
         """
-        is_read = any(p not in self.halted for p in self.positions.owned - set(partitions))
         topics = {p.topic: [other for other in partitions if other.topic == p.topic] for p in partitions}
         starts: dict[TopicPartition, int | None] = {}
         unreachable: dict[str, LakeUnavailableError] = {}
-        for tried, (topic, chosen) in enumerate(sorted(topics.items()), 1):
+        in_a_row = 0
+        for topic, chosen in sorted(topics.items()):
+            table = self.table_for(topic)
+            if in_a_row == _OUTAGE_TABLES:
+                unreachable[topic] = LakeUnavailableError(f"{table}: not asked, as no other table answered")
+                continue
             try:
-                read_offsets = partial(self.starts.read_offsets, self.table_for(topic), deadline)
-                starts |= self.find_starts(topic, chosen, read_offsets)
+                starts |= self.find_starts(topic, chosen, partial(self.starts.read_offsets, table, deadline))
+                in_a_row = 0
             except LakeUnavailableError as error:
                 unreachable[topic] = error
-                if not is_read and len(unreachable) == tried >= min(len(topics), _OUTAGE_TABLES):
-                    raise
+                in_a_row += 1
+        if unreachable:
+            self._check_lake()
         for topic, reason in unreachable.items():
             self._halt_unread(topics[topic], reason)
         return starts
+
+    def _check_lake(self) -> None:
+        # a lake that has never answered is one whose address or credentials may be wrong
+        try:
+            self.starts.check_lake()
+        except Exception as error:
+            if isinstance(error, LakeUnavailableError) or concerns_all(error):
+                raise
+            # it answers, but does not let this writer list its tables
 
     def find_starts(
         self, topic: str, partitions: list[TopicPartition], read_offsets: Callable[[], CommittedOffsets]

@@ -35,6 +35,11 @@ class TopicStarts:
         self._tables_by_topic[topic] = self._names.table_for(topic)
         return {p: offsets.next_offset(self._group, p) for p in partitions}
 
+    def check_lake(self) -> None:
+        """Raise LakeUnavailableError if no table was ever reached, and the lake cannot list them either."""
+        if not self._tables_by_topic:
+            self._lake.list_tables()
+
     def list_unknown(self, partitions: Collection[TopicPartition]) -> list[str]:
         """Return the topics of these partitions whose starts were not found, sorted."""
         return sorted({p.topic for p in partitions} - self._tables_by_topic.keys())

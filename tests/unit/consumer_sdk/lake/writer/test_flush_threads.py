@@ -107,6 +107,34 @@ def test_a_hanging_flush_is_waited_for_once(released: threading.Event) -> None:
     assert other.done
 
 
+def test_a_wait_between_two_tries_is_no_call_that_does_not_return(
+    released: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log names the call that hangs, once; a failed one has its own line in the log."""
+    begun = Semaphore(0)
+
+    def run(batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
+        backoff.raise_if_cancelled()
+        if batch.table == "fails":
+            backoff.raise_if_overdue(LakeUnavailableError("away"))
+        begun.release()
+        released.wait(20)
+        return BatchRefused(batch, {})
+
+    now = 1000.0
+    threads = FlushThreads(run, random.Random(1), 2, now=lambda: now)  # noqa: S311 - jitter
+    for table in ("hangs", "fails"):
+        threads.submit(FlushBatch(table, {}, BATCH.records))
+    assert all(begun.acquire(timeout=10) for _ in range(2))
+    assert threads.find_stalled(30) == set()
+    now += 31
+    assert (threads.find_stalled(30), threads.find_failing()) == ({"hangs"}, {"fails"})
+    assert threads.find_stalled(30) == {"hangs"}
+    assert [line for line in caplog.messages if "has not returned for 30 s" in line] == caplog.messages[:1]
+    released.set()
+    threads.close(10)
+
+
 def test_a_flush_thread_without_work_ends_at_once() -> None:
     """Without a submission there is no thread to wait for."""
     FlushThreads(lambda batch, _: BatchRefused(batch, {}), random.Random(1)).close(0)  # noqa: S311 - jitter

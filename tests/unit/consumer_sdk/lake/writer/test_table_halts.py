@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
@@ -27,6 +28,7 @@ from trimtab.consumer_sdk.errors import (
     CommittedOffsetsLostError,
     LakeUnavailableError,
     OffsetsExpiredError,
+    TableAccessError,
     TableSchemaMismatchError,
     TableWriteError,
     TransformError,
@@ -134,31 +136,57 @@ def test_a_trial_of_a_table_that_hangs_holds_up_nothing(eventually: Callable[...
     writer.__exit__(KeyError)
 
 
-def test_tables_that_are_unreachable_at_once_are_an_outage() -> None:
-    """As until now: nothing is halted for it, unless other partitions are read."""
+def test_a_consumer_of_unreachable_tables_only_does_not_end() -> None:
+    """It would end again after each restart, and each restart rebalances the group."""
     lake = PartlyUnavailableLake("lake.a", "lake.b")
     writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
-    for topics in ("a", "ab"):
-        with pytest.raises(LakeUnavailableError):
-            writer.on_assign(None, [RawPartition(topic, 0) for topic in topics])
-        writer.raise_if_halted()
-    writer.on_assign(None, [RawPartition("c", 0)])
-    writer.on_assign(None, [RawPartition("b", 0)])
-    with pytest.raises(LakeUnavailableError, match=r"lake\.b"):
-        writer.raise_if_halted()
-    writer.on_revoke(None, [RawPartition("c", 0)])
+    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
+    writer.write([])
     with pytest.raises(LakeUnavailableError, match=r"lake\.a"):
-        writer.on_assign(None, [RawPartition("a", 0)])
+        writer.raise_if_halted()
     writer.__exit__(KeyError)
 
 
-def test_no_more_tables_are_tried_than_an_outage_needs() -> None:
+def test_a_lake_that_was_never_reached_ends_the_first_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address may be wrong. Once a table was reached, it is an outage, which ends by itself."""
+    lake = PartlyUnavailableLake("lake.a")
+    monkeypatch.setattr(lake, "list_tables", UnavailableLake().list_tables)
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
+    for _ in range(2):
+        with pytest.raises(LakeUnavailableError, match="the catalog does not answer"):
+            writer.on_assign(None, [RawPartition("a", 0)])
+        writer.raise_if_halted()
+    writer.on_assign(None, [RawPartition("c", 0)])
+    writer.on_revoke(None, [RawPartition("c", 0)])
+    writer.on_assign(None, [RawPartition("a", 0)])
+    with pytest.raises(LakeUnavailableError, match=r"lake\.a"):
+        writer.raise_if_halted()
+    writer.__exit__(KeyError)
+
+
+def test_a_lake_that_lists_no_tables_for_this_writer_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writing needs no right to list."""
+    lake = PartlyUnavailableLake("lake.a")
+    refuse = Mock(side_effect=TableAccessError("listing refused"))
+    monkeypatch.setattr(lake, "list_tables", refuse)
+    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
+    writer.on_assign(None, [RawPartition("a", 0)])
+    writer.write([])
+    refuse.assert_called_once_with()
+    writer.__exit__(KeyError)
+
+
+def test_no_more_tables_are_asked_than_an_outage_needs() -> None:
     """A callback holds up the group's rebalance, and each table may take a client's timeout."""
     lake = PartlyUnavailableLake(*(f"lake.t{number}" for number in range(20)))
-    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
-    with pytest.raises(LakeUnavailableError):
-        writer.on_assign(None, [RawPartition(f"t{number}", 0) for number in range(20)])
+    metrics = LakeMetrics()
+    config = CONFIG | {"lake.flush.timeout": "10 ms"}
+    writer = LakeWriter(EmptyConsumer(), config, lake=lake, metrics=metrics)
+    writer.on_assign(None, [RawPartition(f"t{number}", 0) for number in range(20)])
     assert len(lake.attempts) == 8
+    labels = ({"topic": f"t{number}"} for number in range(20))
+    halted = [metrics.registry.get_sample_value("trimtab_halted_partitions", label) for label in labels]
+    assert halted == [1] * 20
     writer.__exit__(KeyError)
 
 
