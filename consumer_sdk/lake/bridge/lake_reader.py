@@ -172,8 +172,8 @@ def _append_frame(rows: Frame, more: Frame) -> Frame:
 
 def _explain_size(table: str, count: int) -> SettingError:
     return SettingError(
-        f"table {table}: the columns of the {format_count(count, 'record')} behind it take too much memory to "
-        "apply as one batch: read it after the group has written them, and let it flush more often "
+        f"table {table}: the columns of the {format_count(count, 'record')} behind it take too much memory "
+        "to apply as one batch: read it after the group has written them, and let it flush more often "
         "(batch.max.age)"
     )
 

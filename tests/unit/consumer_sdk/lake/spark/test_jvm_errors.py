@@ -10,6 +10,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import (
     CommitConflictError,
     LakeUnavailableError,
@@ -41,7 +42,7 @@ class Throwable:
         return self.cause
 
 
-def translate(name: str, message: str, cause: Throwable | None = None) -> Exception:
+def translate(name: str, message: str, cause: Throwable | None = None) -> TrimtabError:
     error: Any = PySparkException("")
     error._origin = Throwable(name, message, cause)
     return to_trimtab_error(error, "table lake.orders")
@@ -123,10 +124,11 @@ def test_errors_of_a_client_are_outages(name: str, message: str, advice: str) ->
     ],
 )
 def test_a_table_that_its_catalog_refuses_concerns_it_alone(name: str, cause: str, kind: Any) -> None:
-    """A login that is refused concerns all, and so do the credentials of an object store: they expire."""
+    """A login that is refused, or an object store's credentials, which expire, are an outage, retried."""
     error = translate(name, "denied", Throwable(cause, "Status Code: 403") if cause else None)
     assert isinstance(error, kind)
-    assert concerns_all(error) == (kind is LakeUnavailableError)
+    assert error.retryable == (kind is LakeUnavailableError)
+    assert not concerns_all(error)
 
 
 IO_ERROR = "java.io.IOException"
