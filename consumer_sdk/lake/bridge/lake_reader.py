@@ -13,18 +13,24 @@ Rules:
 """
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.common.suggestions import suggest_name
+from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
+from trimtab.consumer_sdk.lake.bridge.arrow_rows import append_rows
 from trimtab.consumer_sdk.lake.bridge.engines import open_table_reader
 from trimtab.consumer_sdk.lake.bridge.lake_rows import LakeRows
 from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.bridge.topic_tail import TopicTail, build_tail_settings
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
+from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
@@ -88,9 +94,9 @@ class LakeReader:
         """Return the rows as of now.
 
         Raises OffsetsExpiredError if records were deleted that the table does not have, SettingError if no
-        topic has the table, OffsetRegressionError if one was created again, CommittedOffsetsLostError,
-        TableSchemaMismatchError, TransformError, LakeUnavailableError, BrokerUnreachableError,
-        SchemaRegistryUnavailableError.
+        topic has the table or changes behind it take too much memory, OffsetRegressionError if one was
+        created again, CommittedOffsetsLostError, TableSchemaMismatchError, TransformError,
+        LakeUnavailableError, BrokerUnreachableError, SchemaRegistryUnavailableError.
         """
         partitions = self._tail.list_partitions(self._topics, self._feeds_table)
         if not partitions:
@@ -144,7 +150,32 @@ class LakeReader:
     def _decode(self, records: Records) -> Frame | KeyedChanges | None:
         topic = str(records.column("topic")[0])  # topics of one table have one schema
         projection = self._projections.projection_for(self._table, topic)
-        return projection.project_records(records, self._reader.to_frame).topic_table
+        parts, decoded = [records], list[Frame]()
+        while parts:
+            part = parts.pop()
+            try:
+                frame = projection.project_records(part, self._reader.to_frame).topic_table
+            except BatchTooLargeError as error:
+                if self._config.changes is not None:  # of one key only the last change of all parts counts
+                    raise _explain_size(self._table, records.num_rows) from error
+                parts += [part[error.records :], part[: error.records]]
+            else:
+                decoded += [] if frame is None else [frame]
+        return reduce(_append_frame, decoded) if decoded else None
+
+
+def _append_frame(rows: Frame, more: Frame) -> Frame:
+    if isinstance(rows, DataFrame):
+        return rows.unionByName(more, allowMissingColumns=True)
+    return append_rows(rows, more)
+
+
+def _explain_size(table: str, count: int) -> SettingError:
+    return SettingError(
+        f"table {table}: the columns of the {format_count(count, 'record')} behind it take too much memory "
+        "to apply as one batch: read it after the group has written them, and let it flush more often "
+        "(batch.max.age)"
+    )
 
 
 def _explain_unrest(table: str, error: Exception) -> LakeUnavailableError:

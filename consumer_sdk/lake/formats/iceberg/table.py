@@ -11,6 +11,7 @@ at which the expected ones were read must be among them.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from trimtab.common.errors import SettingError
+from trimtab.consumer_sdk.errors import TableWriteError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
 from trimtab.consumer_sdk.lake.formats.iceberg import commit_dates, row_delta
@@ -60,6 +62,8 @@ ICEBERG_TABLE_DEFAULTS: Final = {
     "write.parquet.compression-level": "1",
 }
 
+MAX_CREATION_REFUSALS: Final = 5  # of a table: one that another writer creates can be loaded at once
+
 
 class IcebergLake(SparkLake):
     """Tables of one Iceberg catalog of a Spark session."""
@@ -69,6 +73,7 @@ class IcebergLake(SparkLake):
     ) -> None:
         super().__init__(spark, owns_session=owns_session, file_writer=file_writer)
         self.catalog_name = catalog
+        self._refused: Counter[str] = Counter()  # creations of a table that is there, and cannot be loaded
         with jvm_errors.translate_errors(f"catalog {catalog}"):
             tools = java(spark).org.apache.iceberg.spark.Spark3Util
             self._catalog = tools.loadIcebergCatalog(java_session(spark), catalog)
@@ -78,6 +83,7 @@ class IcebergLake(SparkLake):
         """Return a table, None if it does not exist."""
         try:
             table = self._catalog.loadTable(self._table_identifier(name))
+            self._refused.pop(name, None)
             return IcebergTable(name, table, self._staging_writer)
         except jvm_errors.JVM_ERRORS as error:
             if jvm_errors.is_table_missing(error):
@@ -85,8 +91,15 @@ class IcebergLake(SparkLake):
             raise jvm_errors.to_trimtab_error(error, f"table {name}") from jvm_errors.MaskedError(error)
 
     def _is_creation_race(self, name: str, error: BaseException) -> bool:
-        del name
-        return any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error))
+        if not any("AlreadyExists" in cause for cause, _ in jvm_errors.java_causes(error)):
+            return False
+        self._refused[name] += 1
+        if self._refused[name] >= MAX_CREATION_REFUSALS:
+            raise TableWriteError(
+                f"table {name} cannot be created: a view or a table of another format has this name: set "
+                "lake.tables to another one"
+            ) from jvm_errors.MaskedError(error)
+        return True
 
     def list_tables(self) -> list[str]:
         """Return the names of all tables, sorted."""

@@ -13,9 +13,11 @@ from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionEr
 from trimtab.consumer_sdk.lake.bridge import arrow_rows, lake_reader
 from trimtab.consumer_sdk.lake.bridge.lake_reader import LakeReader
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
+from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
 
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = {
@@ -257,3 +259,30 @@ def test_topics_of_a_shared_table_are_read_together(open_reader: Open) -> None:
     tail = FakeTail({P: 3, clicks: 2, views: 5})
     rows = open_reader(FakeTable({P: 1}), tail, **shared, **topics).read()
     assert offsets_of(rows) == {P: [0, 1, 2], clicks: [0, 1]}
+
+
+class NarrowProjections:
+    """Projections that take at most four records at once."""
+
+    def __init__(self, config: Any) -> None:
+        del config
+
+    def projection_for(self, *_: str) -> Any:
+        return self
+
+    def project_records(self, batch: Any, to_frame: Callable[[Any], Any]) -> ProjectedRows:
+        if batch.num_rows > 4:
+            raise BatchTooLargeError(4)
+        return ProjectedRows(to_frame(batch))
+
+
+def test_records_that_take_too_much_memory_are_read_in_parts(
+    open_reader: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are in the rows, in their order; changes, which no part has alone, are a named error."""
+    monkeypatch.setattr(lake_reader, "TopicProjections", NarrowProjections)
+    tail = FakeTail({P: 18})
+    assert offsets_of(open_reader(FakeTable({P: 7}), tail).read()) == {P: list(range(18))}
+    upserts = {"lake.write": "upsert", "lake.key": "id", "lake.decoder": "json", "lake.schema": "id BIGINT"}
+    with pytest.raises(SettingError, match=r"table lake\.orders: the columns of the 11 records behind it"):
+        open_reader(FakeTable({P: 7}), tail, **upserts).read()

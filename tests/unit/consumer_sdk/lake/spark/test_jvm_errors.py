@@ -10,6 +10,7 @@ import pytest
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
+from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import (
     CommitConflictError,
     LakeUnavailableError,
@@ -41,7 +42,7 @@ class Throwable:
         return self.cause
 
 
-def translate(name: str, message: str, cause: Throwable | None = None) -> Exception:
+def translate(name: str, message: str, cause: Throwable | None = None) -> TrimtabError:
     error: Any = PySparkException("")
     error._origin = Throwable(name, message, cause)
     return to_trimtab_error(error, "table lake.orders")
@@ -70,7 +71,6 @@ def test_a_missing_client_is_no_outage(name: str, message: str) -> None:
     assert isinstance(error, StorageClientMissingError)
     assert "table lake.orders: the Spark session has no client" in str(error)
     assert "set lake.storage to s3, gcs or azure" in str(error)
-    assert not concerns_all(error)  # another engine may have made this table elsewhere
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,10 @@ def test_errors_of_a_client_are_outages(name: str, message: str, advice: str) ->
     ],
 )
 def test_a_table_that_its_catalog_refuses_concerns_it_alone(name: str, cause: str, kind: Any) -> None:
-    """A login that is refused is an outage, and so are the credentials of an object store: they expire."""
+    """A login that is refused, or an object store's credentials, which expire, are an outage, retried."""
     error = translate(name, "denied", Throwable(cause, "Status Code: 403") if cause else None)
     assert isinstance(error, kind)
+    assert error.retryable == (kind is LakeUnavailableError)
     assert not concerns_all(error)
 
 
