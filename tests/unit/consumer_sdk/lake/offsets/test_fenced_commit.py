@@ -256,8 +256,15 @@ def test_files_of_a_cancelled_commit_are_deleted_unless_it_was_tried(backoff: Re
 @pytest.mark.parametrize(("script", "deleted"), [([], ["x"]), (["away"] * 2, [])], ids=["read", "commit"])
 def test_an_outage_that_outlasts_the_patience_is_raised(script: list[str], deleted: list[str]) -> None:
     """The batch is written again later. Its files stay if a try may land yet."""
-    times = iter([0.0, 10.0])
-    backoff = ImmediateBackoff(random.Random(1), patience_s=10.0, now=lambda: next(times))  # noqa: S311 - jitter
+    waits: list[int] = []
+
+    class CountingBackoff(ImmediateBackoff):
+        def wait_after_outage(self, attempt: int) -> None:
+            waits.append(attempt)
+            super().wait_after_outage(attempt)
+
+    rng = random.Random(1)  # noqa: S311 - jitter
+    backoff = CountingBackoff(rng, patience_s=10.0, now=lambda: 10.0 * len(waits))
     table = Table([*script])
 
     def fail(**_: Any) -> VersionedOffsets:
