@@ -48,6 +48,10 @@ from trimtab.consumer_sdk.membership.received_assignment import (
 log = logging.getLogger("trimtab.consumer_sdk")
 # An error at each refresh, ten times a second: `missing_topics` logs one for all.
 logging.getLogger("kafka.cluster").addFilter(lambda record: "not found in cluster" not in str(record.msg))
+# A step of 0.1 s, as on a busy machine: nobody who uses a consumer can act on it.
+logging.getLogger("kafka.net.selector").addFilter(
+    lambda record: "blocking the event" not in record.getMessage()
+)
 
 PARTITION_ERRORS: Final[dict[int, str]] = {  # of a commit, which the broker gives one by one
     error.errno: error.message
