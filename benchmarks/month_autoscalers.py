@@ -59,7 +59,7 @@ class TrimtabAutoscaler:
         self.results = AutoscalerResults()
         parts = LoopCollaborators(self, self, self._target, (self._record_reasons,))
         self._loop = ControlLoop(self._settings, parts, self)
-        size = dict.fromkeys(world.month.stream.partitions, (SampledBatch.of_record(RECORD),))
+        size = dict.fromkeys(world.month.stream.partitions, (SampledBatch(1, RECORD, 1, RECORD),))
         self._estimator.learn_record_sizes(size)
 
     def turn(self) -> None:

@@ -6,8 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from time import monotonic
 from typing import Any, Final
 from urllib.request import urlopen
@@ -47,6 +49,23 @@ class Flow(Background):
                 )
                 due, number = due - 200, number + 1
             self._producer.poll(0)
+
+
+@contextmanager
+def run_beside_readers(config: Path, log: Path, flow: Flow, reading: Thread, stop: Event) -> Generator[None]:
+    """Run a sidecar beside a load of 20 kB/s and a thread that reads it until `stop`; end all three."""
+    command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config), "--port", "0"]
+    with ExitStack() as stack:
+        reading.start()
+        stack.callback(reading.join)
+        stack.callback(stop.set)
+        stack.callback(flow.stop)
+        flow.rate = 20_000.0
+        out = stack.enter_context(log.open("wb"))
+        sidecar = subprocess.Popen(command, stdout=out, stderr=out)
+        stack.callback(sidecar.wait)
+        stack.callback(sidecar.terminate)
+        yield
 
 
 class SidecarBench:

@@ -41,11 +41,6 @@ class SampledBatch(NamedTuple):
     records: int
     bytes: int  # of keys, values and headers
 
-    @classmethod
-    def of_record(cls, size: int) -> "SampledBatch":
-        """Return a batch of one record, as large on disk as it is read."""
-        return cls(1, size, 1, size)
-
 
 @dataclass(frozen=True, slots=True)
 class SizeStatus:

@@ -2,10 +2,7 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -16,7 +13,7 @@ import pytest
 import yaml
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RawPartition
-from sidecar_bench import Flow
+from sidecar_bench import Flow, run_beside_readers
 
 from trimtab.cli.main import main
 
@@ -71,20 +68,8 @@ def stuck(bootstrap: str, group: str, topic: Callable[..., str], tmp_path: Path)
     consumer = Consumer({**client, "client.id": "reader", "auto.offset.reset": "earliest"})
     consumer.subscribe([read])
     stop, is_stuck = Event(), Event()
-    with ExitStack() as stack:
-        given = (consumer, RawPartition(read, 0), is_stuck, stop)
-        reading = Thread(target=read_all_but_one, args=given)
-        reading.start()
-        stack.callback(reading.join)
-        stack.callback(stop.set)
-        flow = Flow(bootstrap, read)
-        stack.callback(flow.stop)
-        flow.rate = 20_000.0
-        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config), "--port", "0"]
-        out = stack.enter_context(log.open("wb"))
-        sidecar = subprocess.Popen(command, stdout=out, stderr=out)
-        stack.callback(sidecar.wait)
-        stack.callback(sidecar.terminate)
+    reading = Thread(target=read_all_but_one, args=(consumer, RawPartition(read, 0), is_stuck, stop))
+    with run_beside_readers(config, log, Flow(bootstrap, read), reading, stop):
         yield StuckGroup(config, log, is_stuck)
 
 

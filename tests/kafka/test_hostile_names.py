@@ -2,11 +2,8 @@
 
 import json
 import re
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -15,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 import yaml
 from confluent_kafka import Consumer
-from sidecar_bench import Flow
+from sidecar_bench import Flow, run_beside_readers
 
 from trimtab.cli.main import main
 from trimtab.common.foreign_text import escape_control_characters
@@ -66,19 +63,8 @@ def hostile(
             }
         )
     )  # fmt: skip
-    with ExitStack() as stack:
-        reading = Thread(target=read_until, args=(stop, consumers))
-        reading.start()
-        stack.callback(reading.join)
-        stack.callback(stop.set)
-        flow = Flow(bootstrap, read)
-        stack.callback(flow.stop)
-        flow.rate = 20_000.0
-        command = [sys.executable, "-m", "trimtab.cli", "sidecar", "-c", str(config), "--port", "0"]
-        out = stack.enter_context(log.open("wb"))
-        sidecar = subprocess.Popen(command, stdout=out, stderr=out)
-        stack.callback(sidecar.wait)
-        stack.callback(sidecar.terminate)
+    reading = Thread(target=read_until, args=(stop, consumers))
+    with run_beside_readers(config, log, Flow(bootstrap, read), reading, stop):
         eventually(lambda: "condition ConsumerOverloaded" in log.read_text(), 120)
         yield HostileGroup(name, config, tmp_path, log)
 

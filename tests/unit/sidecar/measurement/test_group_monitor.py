@@ -57,7 +57,7 @@ class Slow(Ticking):
 
     def sample_batches(self, *_: object) -> dict[TopicPartition, list[SampledBatch]]:
         self.now += self.others
-        return {A: [SampledBatch.of_record(100)]}
+        return {A: [SampledBatch(1, 100, 1, 100)]}
 
 
 @pytest.fixture

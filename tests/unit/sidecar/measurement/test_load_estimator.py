@@ -24,7 +24,7 @@ def estimator() -> LoadEstimator:
     """Return an estimator with windows of 20 s, consumption windows of 60 s and a grace of 15 s."""
     given = {"bootstrap": "b:1", "group": "g", "capacity": CAPACITY, "window": 20, "interval": 10}
     made = LoadEstimator(load_settings(None, {**given, "scale_up_evaluation_window": 60}))
-    made.learn_record_sizes({p: [SampledBatch.of_record(10)] for p in (A, B)})
+    made.learn_record_sizes({p: [SampledBatch(1, 10, 1, 10)] for p in (A, B)})
     return made
 
 
@@ -89,7 +89,7 @@ def test_small_records_weigh_more_than_their_bytes() -> None:
     weights: dict[str, tuple[float | None, ...]] = {}
     for cost in ("0", "190 B"):
         made = LoadEstimator(load_settings(None, {**given, "record-cost": cost}))
-        made.learn_record_sizes({A: [SampledBatch.of_record(10)], B: [SampledBatch.of_record(5_000)]})
+        made.learn_record_sizes({A: [SampledBatch(1, 10, 1, 10)], B: [SampledBatch(1, 5_000, 1, 5_000)]})
         for turn in range(4):
             ends = {A: 5_000 * turn, B: 10 * turn}
             readings = OffsetReadings((A, B), ends, {A: 0, B: 0}, ends)
@@ -102,7 +102,7 @@ def test_a_learned_cost_weighs_small_records_more() -> None:
     """Two consumers at equal bytes/s, of which the one with small records works ten times as long."""
     given = {"bootstrap": "b:1", "group": "g", "capacity": "1 MB/s", "window": 20, "interval": 10}
     made = LoadEstimator(load_settings(None, {**given, "learn-record-cost": True}))
-    made.learn_record_sizes({A: [SampledBatch.of_record(100)], B: [SampledBatch.of_record(10_000)]})
+    made.learn_record_sizes({A: [SampledBatch(1, 100, 1, 100)], B: [SampledBatch(1, 10_000, 1, 10_000)]})
     owners = (ObservedMember("1", "one", frozenset({A})), ObservedMember("2", "two", frozenset({B})))
     weights: list[tuple[float | None, ...]] = []
     for turn in range(60):

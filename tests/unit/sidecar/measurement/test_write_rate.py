@@ -87,7 +87,7 @@ def test_rate_of_a_growing_log(growth: list[int], step: int) -> None:
 
 
 def sized(size: int) -> RecordSizes:
-    return RecordSizes().add_samples({A: [SampledBatch.of_record(size)]})
+    return RecordSizes().add_samples({A: [SampledBatch(1, size, 1, size)]})
 
 
 def readings(**given: object) -> OffsetReadings:
