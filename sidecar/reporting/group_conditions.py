@@ -5,6 +5,7 @@
 3. What lasts a moment in normal work is none: a rebalance, a drain, a replica that starts.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,7 +117,8 @@ def _find_failed_decision(facts: GroupFacts) -> FoundCondition:
 
 def _find_stuck_partitions(facts: GroupFacts) -> FoundCondition:
     stuck, owners = _list_stuck(facts)
-    stuck = [p for p in stuck if owners.get(p) not in _list_stuck_consumers(facts)]
+    wholly_stuck = _list_stuck_consumers(facts)
+    stuck = [p for p in stuck if owners.get(p) not in wholly_stuck]
     if not stuck:
         return None
     owner = owners.get(stuck[0], "no consumer")
@@ -150,15 +152,10 @@ def _list_stuck(facts: GroupFacts) -> tuple[list[TopicPartition], dict[TopicPart
 def _list_stuck_consumers(facts: GroupFacts) -> frozenset[str]:
     """Return the consumers of several partitions with backlog, all of which are stuck."""
     stuck, owners = _list_stuck(facts)
-    behind: dict[str, int] = {}
-    for partition, name in owners.items():
-        load = facts.model.write_rates.get(partition)
-        if load is not None and load.backlog_bytes:
-            behind[name] = behind.get(name, 0) + 1
-    count = {
-        name: sum(owners.get(p) == name for p in stuck) for name in {owners[p] for p in stuck if p in owners}
-    }
-    return frozenset(name for name, n in count.items() if n > 1 and n >= behind.get(name, 0))
+    loads = facts.model.write_rates
+    behind = Counter(name for p, name in owners.items() if p in loads and loads[p].backlog_bytes)
+    counts = Counter(owners[p] for p in stuck if p in owners)
+    return frozenset(name for name, n in counts.items() if n > 1 and n >= behind[name])
 
 
 def _find_nothing_consumed(facts: GroupFacts) -> FoundCondition:

@@ -143,7 +143,7 @@ class LakeWriter:
             self._failure = error
             raise
         self._advance_flushes()
-        while self._is_full() and self._flushes.in_flight and not (stop and stop.is_set()):
+        while self._hold_full_tables() and self._flushes.in_flight and not (stop and stop.is_set()):
             self._flushes.wait_for_any(FLUSH_POLL_S)
             self._consumer.consume(0, 0)  # serves rebalance callbacks
             self._advance_flushes()
@@ -272,8 +272,8 @@ class LakeWriter:
         # Topics of one table have one schema, which the settings check.
         return self._projections.projection_for(table, self._starts.list_topics(table)[0])
 
-    def _is_full(self) -> bool:
-        """Return whether no more records may be added; full tables in an outage are not fetched (rule 7)."""
+    def _hold_full_tables(self) -> bool:
+        """Stop the fetching of full tables in an outage (rule 7); return whether `write` has to wait."""
         full = self._buffer.find_full_tables()
         stalled = self._flushes.find_stalled(self._config.flush_timeout_s)
         unreachable = full & (self._halted.list_tried() | self._flushes.find_failing() | stalled)
