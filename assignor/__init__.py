@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from trimtab.assignor.analysis.streams.generators import FlashCrowd, OversizeLoad, RandomWalk, ZipfLoad
     from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
     from trimtab.assignor.analysis.streams.stream import WriteRateStream
-    from trimtab.assignor.decisions import place_partitions, size_group
-    from trimtab.assignor.heuristics.heuristic import Heuristic
     from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
     from trimtab.assignor.model import (
         UNASSIGNED,
@@ -22,7 +20,9 @@ if TYPE_CHECKING:
         PlacementPolicy,
         TopicPartition,
     )
-    from trimtab.assignor.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
+    from trimtab.assignor.model.heuristic import Heuristic
+    from trimtab.assignor.modes.decisions import place_partitions, size_group
+    from trimtab.assignor.scores.score import cardinal_bin_score, lower_bound, mean_r_score, r_score
     from trimtab.common.errors import (
         BrokenHeuristicError,
         CallerError,
@@ -81,8 +81,8 @@ __getattr__, __dir__ = lazy_names(
         ),
         **dict.fromkeys(("ReplayTick", "replay_stream"), "trimtab.assignor.analysis.streams.replay"),
         "WriteRateStream": "trimtab.assignor.analysis.streams.stream",
-        **dict.fromkeys(("place_partitions", "size_group"), "trimtab.assignor.decisions"),
-        "Heuristic": "trimtab.assignor.heuristics.heuristic",
+        **dict.fromkeys(("place_partitions", "size_group"), "trimtab.assignor.modes.decisions"),
+        "Heuristic": "trimtab.assignor.model.heuristic",
         **dict.fromkeys(("get_heuristic", "list_heuristics"), "trimtab.assignor.heuristics.registry"),
         **dict.fromkeys(
             (
@@ -99,7 +99,7 @@ __getattr__, __dir__ = lazy_names(
             "trimtab.assignor.model",
         ),
         **dict.fromkeys(
-            ("cardinal_bin_score", "lower_bound", "mean_r_score", "r_score"), "trimtab.assignor.score"
+            ("cardinal_bin_score", "lower_bound", "mean_r_score", "r_score"), "trimtab.assignor.scores.score"
         ),
         **dict.fromkeys(
             (

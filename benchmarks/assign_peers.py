@@ -29,8 +29,8 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.clients.leader_plugin import decode_member_data, decode_subscriptions, lead_group
-from trimtab.assignor.load_arrays import PartitionMeasurements, TopicMeasurements
 from trimtab.assignor.model import UNASSIGNED, IntArray, Load, PlacementPolicy
+from trimtab.assignor.model.load_arrays import PartitionMeasurements, TopicMeasurements
 from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot, snapshot_from_subscriptions
 from trimtab.assignor.rebalance.leader import LeaderView, assign_round
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData

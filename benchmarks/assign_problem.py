@@ -21,7 +21,7 @@ from struct import pack, unpack
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import encode_assignments
 from trimtab.assignor.rebalance.user_data import MemberUserData
 

@@ -10,8 +10,8 @@ help there.
 import numpy as np
 from stream import TICK, WriteRates
 
-from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import ConsumerGroup, Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.modes.decisions import size_group
 
 QUIET, WAVE, CROWD = 1.5, 2.5, 2.0
 """In consumer capacities."""

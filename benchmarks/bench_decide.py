@@ -22,12 +22,12 @@ from one_topic import one_topic
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.exact_mode import pack_exactly
-from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray
-from trimtab.assignor.open_mode import close_problem
-from trimtab.assignor.score import r_score
+from trimtab.assignor.model.forecast import RateChangeStats
+from trimtab.assignor.modes.exact_mode import pack_exactly
+from trimtab.assignor.modes.open_mode import close_problem
+from trimtab.assignor.scores.score import r_score
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from harness import result
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.model import ConsumerGroup, FloatArray, Load, Member, PlacementPlan, TopicPartition
+from trimtab.assignor.modes.decisions import place_partitions
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.autoscaling_policy import (

@@ -27,7 +27,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import encode_assignments
 from trimtab.assignor.rebalance.user_data import AssignmentUserData
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker

@@ -23,7 +23,7 @@ from trimtab.assignor.analysis.simulation import SimulationRun, SimulationSetup
 from trimtab.assignor.analysis.streams.generators import RandomWalk, ZipfLoad
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
 from trimtab.cli.simulate.run import open_progress
 from trimtab.cli.simulate.worker_pool import SimulationJob, run_jobs
 from trimtab.sidecar.simulation.live_settings import LiveSettings

@@ -1,7 +1,7 @@
 """Potential of better forecasts for `steady`, compared with the variance that it uses.
 
 Each forecast predicts the change of the write rates until the next tick; the rest of the decision is
-the same. `nothing` uses the current rates only, `kept` is `trimtab.assignor.forecast` (no expected
+the same. `nothing` uses the current rates only, `kept` is `trimtab.assignor.model.forecast` (no expected
 change, but its variance), `perfect` knows the next rates. Every forecast runs with several move costs
 λ, which gives a curve of R over consumers; the figure is R on that curve at the number of consumers
 that `kept` has with the preset's λ, in percent of `kept`'s R. Below 100 is better.
@@ -22,11 +22,11 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.analysis.streams.generators import FlashCrowd, RandomWalk, StreamGenerator, ZipfLoad
-from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.heuristics.steady.pack import pack_steady
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS
 from trimtab.assignor.model import UNASSIGNED, FloatArray, RateForecast
-from trimtab.assignor.score import r_score
+from trimtab.assignor.model.forecast import RateChangeStats
+from trimtab.assignor.scores.score import r_score
 
 CAPACITY = 100.0
 FIRST_SEED = 400  # seeds that were not used for tuning

@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor import RandomWalk, get_heuristic, r_score
-from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem, RackTopology
-from trimtab.assignor.open_mode import pack_open_mode
+from trimtab.assignor.model.forecast import RateChangeStats
+from trimtab.assignor.modes.open_mode import pack_open_mode
 
 RACKS = 3
 CAPACITY = 100.0

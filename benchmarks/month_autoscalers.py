@@ -16,9 +16,9 @@ from in_memory_target import InMemoryTarget
 from month_world import LEAST, MOST, RECORD, World
 
 from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
-from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.modes.decisions import place_partitions
 from trimtab.assignor.rebalance.leader import LeaderView, assign_round
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import TopicWriteRates

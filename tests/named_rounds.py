@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
+from trimtab.assignor.model.partition_index import OwnedPartitions, PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.group_snapshot import snapshot_from_subscriptions
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound, assign_round

@@ -32,8 +32,8 @@ from trimtab.assignor.clients.leader_plugin import (
     subscribed_topics,
 )
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.partition_index import OwnedPartitions, PartitionIndex
+from trimtab.assignor.model.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData, group_by_topic

@@ -10,9 +10,9 @@ import numpy as np
 
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import GREATEST_CAPACITY, LEAST_CAPACITY, Load, PlacementPolicy, is_valid_capacity
-from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes, note_unknown_load
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.replica_racks import ReplicaRacks
+from trimtab.assignor.modes.move_reasons import DecidedMoves, list_plan_notes, note_unknown_load
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, SubscriptionDecoder
 from trimtab.assignor.rebalance.group_snapshot import snapshot_from_subscriptions
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound, assign_round

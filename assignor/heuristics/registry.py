@@ -10,14 +10,14 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from typing import Final, cast
 
-from trimtab.assignor.heuristics.any_fit import ANY_FIT_HEURISTICS
-from trimtab.assignor.heuristics.heuristic import Heuristic, PackFunction
+from trimtab.assignor.heuristics.classic.any_fit import ANY_FIT_HEURISTICS
+from trimtab.assignor.heuristics.classic.lag_aware import LAG_AWARE
+from trimtab.assignor.heuristics.classic.modified_any_fit import MODIFIED_ANY_FIT_HEURISTICS
+from trimtab.assignor.heuristics.classic.sticky import STICKY
 from trimtab.assignor.heuristics.heuristic_spec import parse_heuristic_spec, parse_number
-from trimtab.assignor.heuristics.lag_aware import LAG_AWARE
-from trimtab.assignor.heuristics.modified_any_fit import MODIFIED_ANY_FIT_HEURISTICS
 from trimtab.assignor.heuristics.rack_aware.heuristic import RACK_AWARE
 from trimtab.assignor.heuristics.steady.heuristic import STEADY
-from trimtab.assignor.heuristics.sticky import STICKY
+from trimtab.assignor.model.heuristic import Heuristic, PackFunction
 from trimtab.common.errors import BrokenHeuristicError, UnknownHeuristicError
 from trimtab.common.suggestions import suggest_name
 

@@ -1,1 +1,1 @@
-"""Racks of members and replicas, and the traffic between racks."""
+"""The traffic between racks, and warnings about it."""

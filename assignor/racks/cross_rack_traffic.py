@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trimtab.assignor.model import ConsumerGroup, Load, PlacementPolicy
-from trimtab.assignor.problem import build_problem, index_group
+from trimtab.assignor.model.problem import build_problem, index_group
 from trimtab.assignor.racks.rack_warnings import (
     find_racks_without_members,
     find_without_local_replica,

@@ -6,10 +6,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.assignor.fill_levels import PlacementDecision
 from trimtab.assignor.model import RackTopology
-from trimtab.assignor.problem import IndexedProblem
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.problem import IndexedProblem
+from trimtab.assignor.model.replica_racks import ReplicaRacks
+from trimtab.assignor.scores.fill_levels import PlacementDecision
 from trimtab.common.units import format_name_list
 
 MAX_NAMES_IN_WARNING: Final = 3  # a warning is one line of a log

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, IntArray
-from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
+from trimtab.assignor.model.partition_index import OwnedPartitions, PartitionIndex
 from trimtab.common.errors import InvalidPayloadError
 
 ASSIGNMENT_VERSION: Final = 1  # later versions add nothing

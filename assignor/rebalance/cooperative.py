@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray
-from trimtab.assignor.partition_index import index_owners
+from trimtab.assignor.model.partition_index import index_owners
 
 
 @dataclass(frozen=True, slots=True, eq=False)

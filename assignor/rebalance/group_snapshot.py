@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.model import BoolArray, IntArray, Member, PlacementPolicy
-from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex, index_owners
-from trimtab.assignor.problem import subscription_matrix
+from trimtab.assignor.model.partition_index import OwnedPartitions, PartitionIndex, index_owners
+from trimtab.assignor.model.problem import subscription_matrix
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.cooperative import OwnershipClaims
 from trimtab.assignor.rebalance.user_data import MemberUserData

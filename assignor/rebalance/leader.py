@@ -23,8 +23,6 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.decisions import decide_placement
-from trimtab.assignor.fill_levels import PlacementDecision
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import (
     UNASSIGNED,
@@ -35,15 +33,17 @@ from trimtab.assignor.model import (
     PlacementPolicy,
     TopicPartition,
 )
-from trimtab.assignor.move_reasons import DecidedMoves
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.problem import IndexedGroup
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.problem import IndexedGroup
+from trimtab.assignor.model.replica_racks import ReplicaRacks
+from trimtab.assignor.modes.decisions import decide_placement
+from trimtab.assignor.modes.move_reasons import DecidedMoves
 from trimtab.assignor.rebalance.consumer_protocol import encode_assignments
 from trimtab.assignor.rebalance.cooperative import Ownership, resolve_ownership, withhold_moving_partitions
 from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot, compute_decision_fingerprint
 from trimtab.assignor.rebalance.plan_target import CarriedPlan, carry_out_target
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, group_by_topic
+from trimtab.assignor.scores.fill_levels import PlacementDecision
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.errors import SettingError
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import (
+from trimtab.assignor.model.packing import (
     CAPACITY_TOLERANCE,
     are_members_alike,
     sort_decreasing,

@@ -20,13 +20,13 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.fill_levels import PlacementDecision, evaluate_placement
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Load, PlacementPolicy
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.problem import IndexedGroup, IndexedProblem, build_problem, member_capacity
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.problem import IndexedGroup, IndexedProblem, build_problem, member_capacity
+from trimtab.assignor.modes.task_groups import merge_tasks
 from trimtab.assignor.rebalance.placement_repair import repair_placement
-from trimtab.assignor.task_groups import merge_tasks
+from trimtab.assignor.scores.fill_levels import PlacementDecision, evaluate_placement
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import NOT_PLACED, PlanTarget
 from trimtab.common.errors import SettingError

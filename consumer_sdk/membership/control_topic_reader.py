@@ -12,9 +12,9 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.load_arrays import PartitionMeasurements, TopicMeasurements
 from trimtab.assignor.model import Load, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.load_arrays import PartitionMeasurements, TopicMeasurements
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan

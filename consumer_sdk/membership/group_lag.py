@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.kafka_security import client_config
 from trimtab.common.lag import RESET_TO_END_VALUES, compute_lag

@@ -19,7 +19,7 @@ import numpy as np
 
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions, index_partitions
 from trimtab.assignor.model import UNASSIGNED, PlacementPolicy
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import (
     MemberSubscription,
     ReceivedAssignment,

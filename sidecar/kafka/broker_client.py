@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError as KafkaErrors
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import OwnedPartitions
+from trimtab.assignor.model.partition_index import OwnedPartitions
 from trimtab.assignor.rebalance.consumer_protocol import (
     MemberSubscription,
     ReceivedAssignment,

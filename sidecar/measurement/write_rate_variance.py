@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.model import FloatArray, TopicPartition
+from trimtab.assignor.model.forecast import RateChangeStats
 from trimtab.common.control_topics.write_rates import PartitionLoad
 
 

@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, IntArray, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import OwnedPartitions, PartitionIndex
-from trimtab.assignor.problem import IndexedGroup
+from trimtab.assignor.model.partition_index import OwnedPartitions, PartitionIndex
+from trimtab.assignor.model.problem import IndexedGroup
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.cooperative import resolve_ownership
 from trimtab.assignor.rebalance.group_snapshot import (

@@ -24,7 +24,7 @@ from trimtab.assignor.model import (
     PlacementPolicy,
     TopicPartition,
 )
-from trimtab.assignor.problem import IndexedGroup, build_problem, index_group
+from trimtab.assignor.model.problem import IndexedGroup, build_problem, index_group
 from trimtab.assignor.rebalance.plan_target import TargetMatch, match_consumers, name_members
 from trimtab.common.control_topics.number_ranges import Count, Figure
 from trimtab.common.control_topics.plan import GroupPlan

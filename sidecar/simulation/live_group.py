@@ -10,7 +10,7 @@ from itertools import compress
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.cooperative import OwnershipClaims
 from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot
 from trimtab.assignor.rebalance.leader import LeaderView, assign_round

@@ -27,7 +27,6 @@ from trimtab.assignor.analysis.simulation.contenders import (
     iter_autoscaled_decisions,
 )
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.assignor.decisions import size_group
 from trimtab.assignor.model import (
     UNASSIGNED,
     BoolArray,
@@ -37,7 +36,8 @@ from trimtab.assignor.model import (
     Load,
     TopicPartition,
 )
-from trimtab.assignor.packing import sum_loads
+from trimtab.assignor.model.packing import sum_loads
+from trimtab.assignor.modes.decisions import size_group
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
 from trimtab.common.control_topics.plan import GroupPlan

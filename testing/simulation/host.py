@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader

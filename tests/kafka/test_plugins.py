@@ -19,7 +19,7 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from trimtab.assignor.clients.aiokafka import EagerTrimtabAssignor as EagerAssignor
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk import GroupView

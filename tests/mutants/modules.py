@@ -28,8 +28,8 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "assignor/rebalance/plan_target.py": (f"{_PLANS}/test_plan_target.py",),
     "assignor/rebalance/plan_follower.py": (f"{_PLANS}/test_plan_follower.py",),
-    "assignor/task_groups.py": (
-        *("tests/unit/assignor/test_task_groups.py", "tests/property/test_task_groups.py"),
+    "assignor/modes/task_groups.py": (
+        *("tests/unit/assignor/modes/test_task_groups.py", "tests/property/test_task_groups.py"),
     ),
     "consumer_sdk/membership/lease.py": (f"{_UNIT}/membership/test_lease.py", *_SIMULATION),
     "consumer_sdk/lake/offsets/offset_codec.py": _LAKE,

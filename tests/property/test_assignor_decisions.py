@@ -23,8 +23,8 @@ from trimtab.assignor import (
     place_partitions,
     size_group,
 )
-from trimtab.assignor.feasibility import confine_partitions
-from trimtab.assignor.problem import build_problem, index_group
+from trimtab.assignor.model.problem import build_problem, index_group
+from trimtab.assignor.scores.feasibility import confine_partitions
 
 TOPICS = ("a", "b", "c")
 COUNTING = tuple(n for n in list_heuristics() if get_heuristic(n).packs_by_capacity)

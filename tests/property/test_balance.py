@@ -10,7 +10,7 @@ from trimtab.assignor.heuristics.steady.bin_names import canonical_order
 from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
 from trimtab.assignor.heuristics.steady.pack import balance_load
 from trimtab.assignor.model import UNASSIGNED, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
 
 BAND = 0.05
 ROUNDS = 8

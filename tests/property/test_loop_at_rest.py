@@ -9,10 +9,10 @@ import pytest
 from named_rounds import JoinedMember, assign_by_name, assignments
 from policies import build_policy
 
-from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.replica_racks import ReplicaRacks
+from trimtab.assignor.modes.decisions import place_partitions, size_group
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan

@@ -23,8 +23,8 @@ from trimtab.assignor import (
     size_group,
 )
 from trimtab.assignor.analysis.streams.generators import RandomWalk, ZipfLoad
-from trimtab.assignor.forecast import RateChangeStats
 from trimtab.assignor.model import FloatArray
+from trimtab.assignor.model.forecast import RateChangeStats
 
 PACKERS = tuple(n for n in list_heuristics() if get_heuristic(n).packs_by_capacity)
 VARIANTS = ("steady:tight", "steady:lexicographic", "steady:rack_cost=0.5", *PACKERS)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.heuristics.heuristic import run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.heuristics.steady.bins import Bins
 from trimtab.assignor.heuristics.steady.candidates import insert_best_fit
@@ -19,7 +18,8 @@ from trimtab.assignor.heuristics.steady.neighbourhood_search import search_neigh
 from trimtab.assignor.heuristics.steady.pack import MOVE_BASE_LOAD, balance_load
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS, SteadyParams
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem, RateForecast
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.heuristic import run_heuristic
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
 
 C = 100.0
 NOISE = 1e-6  # consumers; the sums are floats

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.heuristics import sticky
+from trimtab.assignor.heuristics.classic import sticky
 from trimtab.assignor.model import UNASSIGNED, PackingProblem
 
 

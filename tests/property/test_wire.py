@@ -11,7 +11,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions
 from trimtab.assignor.model import UNASSIGNED
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import decode_subscription, encode_assignments
 from trimtab.common.errors import InvalidPayloadError
 

@@ -16,10 +16,10 @@ import numpy as np
 from trimtab.assignor.analysis.streams.replay import replay_stream
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.clients.leader_plugin import decode_subscriptions, lead_group
-from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
 from trimtab.assignor.model import ConsumerGroup, Load, Member, Move, PlacementPolicy, TopicPartition
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.replica_racks import ReplicaRacks
+from trimtab.assignor.modes.decisions import place_partitions, size_group
 from trimtab.assignor.rebalance.consumer_protocol import decode_assignment
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData

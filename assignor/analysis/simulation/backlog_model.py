@@ -19,7 +19,7 @@ import numpy as np
 
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
 
 _MIN_PIECES: Final = 6  # of a tick
 

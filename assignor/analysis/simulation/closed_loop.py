@@ -17,8 +17,8 @@ from trimtab.assignor.analysis.simulation.contenders import Contender, DecisionI
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
-from trimtab.assignor.score import find_moved
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE, sum_loads
+from trimtab.assignor.scores.score import find_moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)

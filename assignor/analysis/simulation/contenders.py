@@ -21,12 +21,12 @@ from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
 from trimtab.assignor.analysis.streams.replay import replay_stream
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.assignor.exact_mode import SEARCH_EFFORT
-from trimtab.assignor.feasibility import find_feasible
-from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic, is_installed, list_heuristics
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.modes.exact_mode import SEARCH_EFFORT
+from trimtab.assignor.scores.feasibility import find_feasible
 from trimtab.common.errors import UnknownHeuristicError
 
 BacklogReader: TypeAlias = Callable[[], FloatArray]  # returns the current backlog in bytes, (P,)

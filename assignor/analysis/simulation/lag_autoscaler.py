@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
 
 # From one replica on the HPA reads the lag at its own sync period; KEDA's pollingInterval (30 s)
 # only activates a group from zero (kedacore/keda-docs#1482), unless metrics are cached.

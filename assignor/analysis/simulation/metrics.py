@@ -8,8 +8,8 @@ import numpy as np
 
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun
 from trimtab.assignor.analysis.simulation.setup import SimulationSetup
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
-from trimtab.assignor.score import cardinal_bin_score
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.scores.score import cardinal_bin_score
 
 SIMULATED_HOUR_S: Final = 3600.0
 

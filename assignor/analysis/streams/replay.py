@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.assignor.forecast import RateChangeStats, select_forecast
-from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.open_mode import pack_open_mode
-from trimtab.assignor.score import find_moved, lower_bound, r_score
+from trimtab.assignor.model.forecast import RateChangeStats, select_forecast
+from trimtab.assignor.model.heuristic import Heuristic
+from trimtab.assignor.modes.open_mode import pack_open_mode
+from trimtab.assignor.scores.score import find_moved, lower_bound, r_score
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # == of arrays is an array

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from trimtab.assignor.heuristics import sticky
+from trimtab.assignor.heuristics.classic import sticky
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, LongArray, PackingProblem
 
 

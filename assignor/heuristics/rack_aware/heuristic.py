@@ -14,11 +14,11 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.heuristics import sticky
-from trimtab.assignor.heuristics.heuristic import Heuristic, HeuristicDependency, PackFunction
+from trimtab.assignor.heuristics.classic import sticky
 from trimtab.assignor.heuristics.rack_aware.balance import compute_topic_limits
 from trimtab.assignor.heuristics.rack_aware.costs import RackCosts, price_partitions
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
+from trimtab.assignor.model.heuristic import Heuristic, HeuristicDependency, PackFunction
 from trimtab.common.errors import BrokenHeuristicError
 
 COST_TOLERANCE: Final = 1e-9  # relative difference at which costs are equal: sums of floats are not exact

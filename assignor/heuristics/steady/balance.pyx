@@ -20,7 +20,7 @@ from libc.stdlib cimport qsort
 import numpy as np
 
 from trimtab.assignor.heuristics.steady.bins cimport Bins
-from trimtab.assignor.packing import sort_decreasing
+from trimtab.assignor.model.packing import sort_decreasing
 
 cdef double BALANCE_BAND = 0.05  # of a share, to either side; also the least gain of a move
 cdef enum:

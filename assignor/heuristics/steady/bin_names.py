@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
-from trimtab.assignor.packing import index_member_kinds, sum_loads
+from trimtab.assignor.model.packing import index_member_kinds, sum_loads
 
 
 @dataclass(frozen=True, slots=True)

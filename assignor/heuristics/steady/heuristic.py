@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.heuristics.steady.pack import balance_load, pack_steady
 from trimtab.assignor.heuristics.steady.params import (
     DEFAULT_PRESET,
@@ -14,6 +13,7 @@ from trimtab.assignor.heuristics.steady.params import (
     params_for_move_cost,
     resolve_params,
 )
+from trimtab.assignor.model.heuristic import Heuristic
 
 
 def _build_heuristic(params: SteadyParams) -> Heuristic:

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from trimtab.assignor.forecast import constant_forecast
 from trimtab.assignor.heuristics.steady.balance import balance_members
 from trimtab.assignor.heuristics.steady.bin_names import canonical_order, relabel_bins, relabel_to_owners
 from trimtab.assignor.heuristics.steady.bins import Bins
@@ -35,7 +34,8 @@ from trimtab.assignor.heuristics.steady.params import DEFAULT_PRESET, STEADY_PRE
 from trimtab.assignor.heuristics.steady.rack_affinity import improve_rack_affinity
 from trimtab.assignor.heuristics.steady.return_home import return_items_home
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import append_readers, sort_decreasing
+from trimtab.assignor.model.forecast import constant_forecast
+from trimtab.assignor.model.packing import append_readers, sort_decreasing
 
 SEARCH_SEED: Final = 1  # fixed: equal input gives equal bytes
 MAX_REPACK_ROUNDS: Final = 8

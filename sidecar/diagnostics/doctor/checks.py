@@ -14,8 +14,8 @@ import numpy as np
 
 from trimtab.assignor.clients.leader_plugin import decode_member_data, decode_subscriptions, subscribed_topics
 from trimtab.assignor.model import UNASSIGNED, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex, index_owners
-from trimtab.assignor.problem import IndexedGroup
+from trimtab.assignor.model.partition_index import PartitionIndex, index_owners
+from trimtab.assignor.model.problem import IndexedGroup
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder, decode_assignment
 from trimtab.assignor.rebalance.group_snapshot import (
     GroupSnapshot,

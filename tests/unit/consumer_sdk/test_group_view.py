@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.assignor.clients.leader_plugin import lead_group, log_round
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription
 from trimtab.assignor.rebalance.leader import RebalanceRound
 from trimtab.common.control_topics.plan import GroupPlan

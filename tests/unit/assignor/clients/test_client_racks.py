@@ -7,8 +7,8 @@ from kafka.protocol.metadata import MetadataResponse
 
 from trimtab.assignor.clients import aiokafka, kafka_python
 from trimtab.assignor.model import Load, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.leader import LeaderView
 
 UNIVERSE = PartitionIndex.from_partitions(

@@ -24,7 +24,7 @@ from trimtab.assignor.clients.leader_plugin import (
     parse_own_policy,
 )
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import OwnedPartitions
+from trimtab.assignor.model.partition_index import OwnedPartitions
 from trimtab.assignor.rebalance.consumer_protocol import MemberSubscription, decode_assignment
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.common.errors import SettingError

@@ -1,7 +1,7 @@
 """`steady:spread_budget`: a decision that moves partitions anyway evens the fills, for a stated cost."""
 
-from trimtab.assignor.decisions import place_partitions, size_group
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPlan, PlacementPolicy, TopicPartition
+from trimtab.assignor.modes.decisions import place_partitions, size_group
 
 P = tuple(TopicPartition("t", n) for n in range(56))
 OWNERS = {p: "abc"[n % 3] for n, p in enumerate(P)}

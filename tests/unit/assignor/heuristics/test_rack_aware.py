@@ -21,12 +21,12 @@ from trimtab.assignor import (
 )
 from trimtab.assignor.clients.leader_plugin import parse_own_policy
 from trimtab.assignor.heuristics import registry
-from trimtab.assignor.heuristics.heuristic import HeuristicDependency
 from trimtab.assignor.heuristics.heuristic_spec import HeuristicSpec, parse_heuristic_spec
 from trimtab.assignor.heuristics.steady.cross_rack_costs import compute_cross_rack_costs
 from trimtab.assignor.model import UNASSIGNED, PackingProblem, RackTopology
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.racks.replica_racks import ReplicaRacks, build_rack_topology
+from trimtab.assignor.model.heuristic import HeuristicDependency
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.replica_racks import ReplicaRacks, build_rack_topology
 
 AWARE = PlacementPolicy("rack-aware", 100.0)
 TOPIC = frozenset({"t"})

@@ -6,10 +6,10 @@ import pytest
 from trimtab.assignor import ConsumerGroup, Load, PlacementPolicy, get_heuristic, size_group
 from trimtab.assignor.analysis.streams.generators import RandomWalk
 from trimtab.assignor.analysis.streams.replay import ReplayTick, replay_stream
-from trimtab.assignor.heuristics.heuristic import run_heuristic
 from trimtab.assignor.heuristics.steady.bin_names import relabel_bins
 from trimtab.assignor.heuristics.steady.params import STEADY_PRESETS, params_for_move_cost, resolve_params
 from trimtab.assignor.model import UNASSIGNED, PackingProblem
+from trimtab.assignor.model.heuristic import run_heuristic
 
 EMPTY_GROUP = ConsumerGroup((), ())
 

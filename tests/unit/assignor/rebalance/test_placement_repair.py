@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
 from trimtab.assignor.rebalance.placement_repair import repair_placement
 
 LOOSE = UNASSIGNED

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
 
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.plan_target import name_members
 from trimtab.assignor.rebalance.user_data import MemberUserData

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, KafkaException
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.consumer_sdk.membership import group_lag
 from trimtab.consumer_sdk.membership.group_lag import GroupLag, measure_lags
 

@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
-from trimtab.assignor.partition_index import OwnedPartitions
+from trimtab.assignor.model.partition_index import OwnedPartitions
 from trimtab.assignor.rebalance.consumer_protocol import ReceivedAssignment
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.control_topics.plan import GroupPlan

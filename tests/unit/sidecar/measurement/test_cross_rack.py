@@ -10,11 +10,11 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 from named_rounds import JoinedMember, assign_by_name, assignments
 from policies import build_policy
 
-from trimtab.assignor.decisions import place_partitions
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
+from trimtab.assignor.model.replica_racks import ReplicaRacks
+from trimtab.assignor.modes.decisions import place_partitions
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData

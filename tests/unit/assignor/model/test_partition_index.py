@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.assignor.load_arrays import (
+from trimtab.assignor.model import TopicPartition
+from trimtab.assignor.model.load_arrays import (
     PartitionMeasurements,
     TopicMeasurements,
     align_lags,
     align_write_rates,
 )
-from trimtab.assignor.model import TopicPartition
-from trimtab.assignor.partition_index import NOT_INDEXED, OwnedPartitions, PartitionIndex
+from trimtab.assignor.model.partition_index import NOT_INDEXED, OwnedPartitions, PartitionIndex
 from trimtab.assignor.rebalance.user_data import group_by_topic
 from trimtab.common.errors import InvalidProblemError
 

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, append_readers, sum_loads
+from trimtab.assignor.model.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE, append_readers, sum_loads
 
 
 def pack_open_mode(entry: Heuristic, problem: PackingProblem) -> IntArray:

@@ -14,9 +14,9 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import are_members_alike, sort_decreasing, sum_loads, take_least_loaded
+from trimtab.assignor.model.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.model.packing import are_members_alike, sort_decreasing, sum_loads, take_least_loaded
 from trimtab.common.errors import BrokenHeuristicError
 
 IDLE_WEIGHT_RATIO: Final = 1e-3  # weight of an idle partition ÷ the mean

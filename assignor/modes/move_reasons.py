@@ -5,11 +5,11 @@ from typing import Final, overload
 
 import numpy as np
 
-from trimtab.assignor.fill_levels import PlacementDecision
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, Move, PlannedMoves, TopicPartition
-from trimtab.assignor.problem import IndexedGroup
+from trimtab.assignor.model.problem import IndexedGroup
+from trimtab.assignor.modes.task_groups import list_task_mates, list_task_warnings
 from trimtab.assignor.racks.rack_warnings import explain_rack_move, list_rack_warnings
-from trimtab.assignor.task_groups import list_task_mates, list_task_warnings
+from trimtab.assignor.scores.fill_levels import PlacementDecision
 from trimtab.common.units import format_count, format_fill, format_name_list, format_rate
 
 MAX_NAMES_IN_NOTE: Final = 3  # a note is one line of a log

@@ -1,6 +1,6 @@
 """Input (`ConsumerGroup`, `Load`, `PlacementPolicy`) and output (`PlacementPlan`) of a decision.
 
-`trimtab.assignor.problem` converts the input into a `PackingProblem` of integers for the heuristics.
+`trimtab.assignor.model.problem` converts the input into a `PackingProblem` of integers for the heuristics.
 Plans are sorted, so equal input gives equal bytes.
 """
 
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from trimtab.assignor.topic_partition import TopicPartition as TopicPartition  # noqa: PLC0414 - part of this module
+from trimtab.assignor.topic_partition import TopicPartition as TopicPartition
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int32]

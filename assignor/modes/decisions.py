@@ -8,13 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from trimtab.assignor.closed_mode import spread_load
-from trimtab.assignor.exact_mode import pack_exactly
-from trimtab.assignor.feasibility import confine_partitions
-from trimtab.assignor.fill_levels import PlacementDecision, evaluate_placement
-from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
 from trimtab.assignor.heuristics.registry import get_heuristic
-from trimtab.assignor.load_arrays import has_unknown_lag
 from trimtab.assignor.model import (
     UNASSIGNED,
     ConsumerGroup,
@@ -25,12 +19,18 @@ from trimtab.assignor.model import (
     PlacementPolicy,
     TopicPartition,
 )
-from trimtab.assignor.move_reasons import DecidedMoves, list_plan_notes
-from trimtab.assignor.open_mode import close_problem, pack_open_mode
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.problem import IndexedGroup, build_problem, index_group
-from trimtab.assignor.racks.replica_racks import ReplicaRacks
-from trimtab.assignor.task_groups import merge_tasks
+from trimtab.assignor.model.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.model.load_arrays import has_unknown_lag
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.problem import IndexedGroup, build_problem, index_group
+from trimtab.assignor.model.replica_racks import ReplicaRacks
+from trimtab.assignor.modes.closed_mode import spread_load
+from trimtab.assignor.modes.exact_mode import pack_exactly
+from trimtab.assignor.modes.move_reasons import DecidedMoves, list_plan_notes
+from trimtab.assignor.modes.open_mode import close_problem, pack_open_mode
+from trimtab.assignor.modes.task_groups import merge_tasks
+from trimtab.assignor.scores.feasibility import confine_partitions
+from trimtab.assignor.scores.fill_levels import PlacementDecision, evaluate_placement
 
 
 def place_partitions(
@@ -47,8 +47,8 @@ def place_partitions(
     A caller that decides several times on the same partitions gives their index.
 
     With `policy.consolidate` the members are packed within the headroom if such a placement is found
-    (`trimtab.assignor.exact_mode`). Without it, or if no write rate is known, the load is spread
-    (`trimtab.assignor.closed_mode`). A heuristic that does not pack by capacity is applied as is.
+    (`trimtab.assignor.modes.exact_mode`). Without it, or if no write rate is known, the load is spread
+    (`trimtab.assignor.modes.closed_mode`). A heuristic that does not pack by capacity is applied as is.
 
     Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
     """
@@ -66,9 +66,9 @@ def size_group(
 
     Empty members may stop. Added members have the policy's capacity and subscribe to all topics. No
     member gets a partition beyond its capacity that another one can hold. A heuristic that does not pack
-    by capacity gets the fewest members whose capacities add up to the load, at least one
-    (`trimtab.assignor.open_mode`). `policy.consolidate` has no effect. A caller that decides several times on
-    the same partitions gives their index.
+    by capacity gets the fewest members whose capacities add up to the load, at least one (`open_mode`).
+    `policy.consolidate` has no effect. A caller that decides several times on the same partitions gives
+    their index.
 
     Raises InvalidProblemError, UnknownHeuristicError, BrokenHeuristicError.
     """

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from trimtab.assignor.model import BoolArray, IntArray, Member, RackTopology, TopicPartition
-from trimtab.assignor.partition_index import PartitionIndex
+from trimtab.assignor.model.partition_index import PartitionIndex
 
 # Racks of the replicas by partition number of one topic; None for a broker without a rack.
 RacksByPartition: TypeAlias = Mapping[int, Collection[str | None]]

@@ -11,7 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProblem
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, find_owners_who_read, index_member_kinds, sum_loads
+from trimtab.assignor.model.packing import (
+    CAPACITY_TOLERANCE,
+    find_owners_who_read,
+    index_member_kinds,
+    sum_loads,
+)
 
 
 def find_oversized(problem: PackingProblem) -> BoolArray:

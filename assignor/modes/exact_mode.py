@@ -1,6 +1,6 @@
 """Placement under a plan: exactly these members, within their capacities wherever that is found.
 
-The first placement within the capacities (`trimtab.assignor.feasibility`) is taken:
+The first placement within the capacities (`trimtab.assignor.scores.feasibility`) is taken:
 1. the heuristic's;
 2. steady's, from the present owners;
 3. a search's, with the bins given to the members that own most of them.
@@ -16,19 +16,19 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.closed_mode import MAX_KEPT_FILL_RATIO, keep_owners
-from trimtab.assignor.feasibility import (
+from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
+from trimtab.assignor.heuristics.steady.heuristic import STEADY
+from trimtab.assignor.heuristics.steady.pack import reduce_moves
+from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
+from trimtab.assignor.model.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.modes.closed_mode import MAX_KEPT_FILL_RATIO, keep_owners
+from trimtab.assignor.scores.feasibility import (
     confine_partitions,
     exceeds_all_capacities,
     find_feasible,
     is_within_capacities,
     measure_fullest,
 )
-from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
-from trimtab.assignor.heuristics.steady.fair_shares import compute_fair_shares
-from trimtab.assignor.heuristics.steady.heuristic import STEADY
-from trimtab.assignor.heuristics.steady.pack import reduce_moves
-from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
 
 SEARCH_EFFORT: Final = 100_000  # of rule 3, in members looked at: about 40 ms
 SCALED_SEARCH_EFFORT: Final = 10_000  # of each step of rule 4

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from trimtab.assignor.model import FloatArray, IntArray, Load, TopicPartition
-from trimtab.assignor.partition_index import NOT_INDEXED, PartitionIndex
+from trimtab.assignor.model.partition_index import NOT_INDEXED, PartitionIndex
 from trimtab.common.errors import InvalidProblemError
 
 

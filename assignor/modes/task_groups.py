@@ -23,8 +23,8 @@ from trimtab.assignor.model import (
     RateForecast,
     TopicPartition,
 )
-from trimtab.assignor.packing import sum_loads
-from trimtab.assignor.problem import IndexedProblem
+from trimtab.assignor.model.packing import sum_loads
+from trimtab.assignor.model.problem import IndexedProblem
 from trimtab.common.units import format_name_list
 
 TopicGroups: TypeAlias = Sequence[Sequence[str]]

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, FloatArray, IntArray, PackingProblem
-from trimtab.assignor.packing import (
+from trimtab.assignor.model.heuristic import Heuristic
+from trimtab.assignor.model.packing import (
     FitRule,
     Packing,
     find_best_fit,

@@ -13,9 +13,9 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
-from trimtab.assignor.packing import find_owners_who_read
+from trimtab.assignor.model.heuristic import Heuristic
+from trimtab.assignor.model.packing import find_owners_who_read
 
 # An item and its recipient; during the search, a topic and the member that passes it on.
 _Hop: TypeAlias = tuple[int, int]

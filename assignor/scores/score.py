@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray
-from trimtab.assignor.packing import CAPACITY_TOLERANCE
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE
 
 
 def r_score(write_rate: FloatArray, before: IntArray, after: IntArray, capacity: float) -> float:

@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, IntArray, PlacementPolicy
-from trimtab.assignor.packing import CAPACITY_TOLERANCE, sum_loads
-from trimtab.assignor.problem import IndexedProblem, member_capacity
+from trimtab.assignor.model.packing import CAPACITY_TOLERANCE, sum_loads
+from trimtab.assignor.model.problem import IndexedProblem, member_capacity
 
 ADDED_MEMBER: Final = -2  # `PlacementDecision.target` of partitions of a member to be added
 

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.load_arrays import align_deviations, align_lags, align_write_rates
 from trimtab.assignor.model import (
     GREATEST_CAPACITY,
     LEAST_CAPACITY,
@@ -29,8 +28,9 @@ from trimtab.assignor.model import (
     TopicPartition,
     is_valid_capacity,
 )
-from trimtab.assignor.partition_index import PartitionIndex
-from trimtab.assignor.racks.replica_racks import ReplicaRacks, build_rack_topology
+from trimtab.assignor.model.load_arrays import align_deviations, align_lags, align_write_rates
+from trimtab.assignor.model.partition_index import PartitionIndex
+from trimtab.assignor.model.replica_racks import ReplicaRacks, build_rack_topology
 from trimtab.common.errors import InvalidProblemError
 
 LEAST_HEADROOM: Final = 1e-6  # as for the least capacity, which it multiplies

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
-from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import IntArray, PackingProblem
-from trimtab.assignor.packing import (
+from trimtab.assignor.model.heuristic import Heuristic
+from trimtab.assignor.model.packing import (
     FitRule,
     Packing,
     find_best_fit,

@@ -8,9 +8,9 @@ import pytest
 
 from trimtab.assignor import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition, place_partitions
 from trimtab.assignor.model import UNASSIGNED, PlacementPlan
-from trimtab.assignor.problem import IndexedProblem, build_problem, index_group
+from trimtab.assignor.model.problem import IndexedProblem, build_problem, index_group
+from trimtab.assignor.modes.task_groups import list_task_warnings, merge_tasks
 from trimtab.assignor.rebalance.plan_target import carry_out_target
-from trimtab.assignor.task_groups import list_task_warnings, merge_tasks
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 

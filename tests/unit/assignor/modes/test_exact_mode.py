@@ -5,11 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from trimtab.assignor import UNASSIGNED, PackingProblem, exact_mode, get_heuristic
-from trimtab.assignor.exact_mode import pack_exactly
-from trimtab.assignor.feasibility import confine_partitions, find_feasible, is_within_capacities
-from trimtab.assignor.heuristics.heuristic import Heuristic, run_heuristic
+from trimtab.assignor import UNASSIGNED, PackingProblem, get_heuristic
 from trimtab.assignor.model import IntArray
+from trimtab.assignor.model.heuristic import Heuristic, run_heuristic
+from trimtab.assignor.modes import exact_mode
+from trimtab.assignor.modes.exact_mode import pack_exactly
+from trimtab.assignor.scores.feasibility import confine_partitions, find_feasible, is_within_capacities
 
 
 def problem(weight: list[float], capacity: list[float], owner: list[int] | None = None) -> PackingProblem:

@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from trimtab.assignor.heuristics.heuristic import Heuristic
 from trimtab.assignor.model import UNASSIGNED, IntArray, PackingProblem
+from trimtab.assignor.model.heuristic import Heuristic
 
 
 def place_by_lag(problem: PackingProblem) -> IntArray:

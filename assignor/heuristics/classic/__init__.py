@@ -1,0 +1,1 @@
+"""The paper's and classic bin packing, `lag-aware` and `sticky`."""
