@@ -23,7 +23,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.common.shared_defaults import DEFAULT_HEURISTIC
+from trimtab.common.settings.shared_defaults import DEFAULT_HEURISTIC
 
 HERE = Path(__file__).parent
 SIZES = ("1000x10", "10000x100", "100000x1000")

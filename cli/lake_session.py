@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.cli.terminal import print_line
-from trimtab.common.config_file import load_config_file
 from trimtab.common.errors import SettingError
+from trimtab.common.settings.config_file import load_config_file
 from trimtab.consumer_sdk.lake import factory
 from trimtab.consumer_sdk.lake.inventory import check_lake_exists, detect_lake_format
 from trimtab.consumer_sdk.lake.settings import parse_session_config

@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from trimtab.common.foreign_text import escape_control_characters
+from trimtab.cli.terminal import escape_control_characters
 from trimtab.consumer_sdk.log_rate_limit import RateLimitFilter
 
 

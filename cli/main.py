@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from trimtab.cli.terminal import escape_control_characters
 from trimtab.common.errors import TrimtabError
-from trimtab.common.foreign_text import escape_control_characters
 from trimtab.consumer_sdk.errors import MissingExtraError
 
 # the summaries of `trimtab --help`, which imports no subcommand

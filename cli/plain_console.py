@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.style import StyleType
 from rich.text import Text
 
-from trimtab.common.foreign_text import escape_control_characters
+from trimtab.cli.terminal import escape_control_characters
 
 
 class PlainConsole(Console):

@@ -35,7 +35,7 @@ from typing import (
 
 import typer
 
-from trimtab.common.settings_model import NO_DEFAULT_TEXT, ByteRate, Duration, Setting, list_settings
+from trimtab.common.settings.settings_model import NO_DEFAULT_TEXT, ByteRate, Duration, Setting, list_settings
 
 KafkaPairs: TypeAlias = Annotated[
     list[str] | None, typer.Option(help="librdkafka's name=value; a secret as ${file:…} or ${env:…}.")

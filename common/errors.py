@@ -18,6 +18,8 @@ TrimtabError                       base of every error; never raised itself
 `consumer_sdk.errors` and `sidecar.errors` extend the same two branches.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import ClassVar
 
 
@@ -84,3 +86,9 @@ class TokenEndpointUnavailableError(TokenEndpointError):
 
 class TlsHandshakeError(PeerError):
     """The TLS handshake fails: untrusted certificate, wrong host name or plain listener."""
+
+
+def suggest_name(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return "; did you mean 'mbf'?" with the nearest known name, "" without one; `cutoff` as in difflib."""
+    nearest = get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    return f"; did you mean {nearest[0]!r}?" if nearest else ""

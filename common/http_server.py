@@ -29,7 +29,7 @@ from urllib.parse import parse_qsl
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.tls import create_server_context
+from trimtab.common.tls import create_server_context
 
 HttpResponse: TypeAlias = tuple[int, str, bytes]  # status, content type, body
 Query: TypeAlias = Mapping[str, str]  # of a URL; of a name that is given twice, the last value

@@ -7,7 +7,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from trimtab.common.settings_model import render_settings_table
+from trimtab.common.settings.settings_model import render_settings_table
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(

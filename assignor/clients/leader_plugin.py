@@ -18,7 +18,7 @@ from trimtab.assignor.rebalance.group_snapshot import snapshot_from_subscription
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound, assign_round
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.errors import InvalidPayloadError, SettingError
-from trimtab.common.settings_model import CO_PARTITIONED_EXAMPLE, parse_topic_groups
+from trimtab.common.settings.settings_model import CO_PARTITIONED_EXAMPLE, parse_topic_groups
 from trimtab.common.units import format_rate, parse_rate
 
 log = logging.getLogger("trimtab.assignor")

@@ -18,8 +18,7 @@ from trimtab.assignor.heuristics.heuristic_spec import parse_heuristic_spec, par
 from trimtab.assignor.heuristics.rack_aware.heuristic import RACK_AWARE
 from trimtab.assignor.heuristics.steady.heuristic import STEADY
 from trimtab.assignor.model.heuristic import Heuristic, PackFunction
-from trimtab.common.errors import BrokenHeuristicError, UnknownHeuristicError
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.errors import BrokenHeuristicError, UnknownHeuristicError, suggest_name
 
 ENTRY_POINT_GROUP: Final = "trimtab.heuristics"
 

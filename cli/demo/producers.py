@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.cli.demo.scenario import RECORD_BYTES, WALK_TICK_S, DemoScenario
 from trimtab.common.clock import Clock
-from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
+from trimtab.common.librdkafka_settings import IDEMPOTENT_PRODUCER_SETTINGS
 
 PRODUCE_INTERVAL_S: Final = 0.05
 FLUSH_TIMEOUT_S: Final = 30.0

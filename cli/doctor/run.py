@@ -13,9 +13,9 @@ from trimtab.cli.group_settings import SelectedGroup, select_group
 from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.terminal import print_line
 from trimtab.common.clock import SystemClock
-from trimtab.common.config_file import load_config_file
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.errors import TrimtabError
+from trimtab.common.settings.config_file import load_config_file
 from trimtab.common.units import format_count
 from trimtab.sidecar.diagnostics.doctor.all_checks import REMEDY, run_all_checks
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, failed, has_failed_checks, noted, passed

@@ -8,8 +8,8 @@ from trimtab.cli.ingest.options import IngestCommandOptions
 from trimtab.cli.logs import log_to_stderr
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.signals import exit_on_signals, stop_on_signals
-from trimtab.common.config_file import read_config_file
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
+from trimtab.common.settings.config_file import read_config_file
 from trimtab.consumer_sdk.lake import ingest as lake_ingest
 from trimtab.consumer_sdk.lake.factory import open_lake
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake

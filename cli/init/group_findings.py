@@ -8,7 +8,7 @@ import yaml
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.settings_model import format_byte_rate
+from trimtab.common.settings.settings_model import format_byte_rate
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND
 from trimtab.sidecar.measurement.observation import ObservedGroup

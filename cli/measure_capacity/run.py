@@ -17,8 +17,8 @@ from trimtab.cli.measure_capacity.options import MeasureCapacityOptions
 from trimtab.cli.output_formats import print_table
 from trimtab.cli.terminal import print_line
 from trimtab.common.clock import SystemClock
-from trimtab.common.config_file import load_config_file, read_config_file
 from trimtab.common.kafka_security.preflight import check_connection
+from trimtab.common.settings.config_file import load_config_file, read_config_file
 from trimtab.common.units import format_bytes, format_rate
 from trimtab.consumer_sdk.lake.connection import extract_connection_settings
 from trimtab.consumer_sdk.lake.factory import open_lake

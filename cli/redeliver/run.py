@@ -8,9 +8,9 @@ from trimtab.cli.logs import log_to_stderr
 from trimtab.cli.redeliver.options import RedeliverOptions
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.signals import stop_on_signals
-from trimtab.common.config_file import read_config_file
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
+from trimtab.common.settings.config_file import read_config_file
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 

@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from trimtab.common import tls
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security import oidc, tls, tokens
+from trimtab.common.kafka_security import oidc, tokens
 
 # valid for consumers, producers and admin clients alike: librdkafka warns of any other
 CONNECTION_PREFIXES: Final = (

@@ -25,10 +25,10 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import OpenerDirector, Request
 
+from trimtab.common import tls
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError, TokenEndpointError, TokenEndpointUnavailableError
 from trimtab.common.http_client import build_http_opener, read_bounded
-from trimtab.common.kafka_security import tls
 
 log = logging.getLogger("trimtab.oidc")
 

@@ -14,9 +14,10 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from trimtab.common import tls
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SaslAuthenticationError, TlsHandshakeError
-from trimtab.common.kafka_security import client_config, oidc, tls, tokens
+from trimtab.common.kafka_security import client_config, oidc, tokens
 
 PREFLIGHT_TIMEOUT_S: Final = 5.0
 LOGIN_POLL_S: Final = 0.1

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
-from trimtab.common.errors import SettingError
+from trimtab.common.errors import SettingError, suggest_name
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
-from trimtab.common.settings_model import (
+from trimtab.common.settings.settings_model import (
     CO_PARTITIONED_EXAMPLE,
     ByteRate,
     Duration,
@@ -25,8 +25,7 @@ from trimtab.common.settings_model import (
     setting,
     validate_settings,
 )
-from trimtab.common.shared_defaults import DEFAULT_HEURISTIC
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.settings.shared_defaults import DEFAULT_HEURISTIC
 from trimtab.consumer_sdk.consumer.setting_names import LIBRDKAFKA_SETTINGS, SHARED_SETTINGS
 
 ConsumerConfig: TypeAlias = Mapping[str, Any]

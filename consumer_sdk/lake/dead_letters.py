@@ -20,8 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
-from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
-from trimtab.common.topic_creation import NO_TOPIC_CREATION
+from trimtab.common.librdkafka_settings import IDEMPOTENT_PRODUCER_SETTINGS, NO_TOPIC_CREATION
 from trimtab.consumer_sdk.errors import DeadLetterReplayError
 from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.interfaces import LakeTable

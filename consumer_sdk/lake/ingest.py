@@ -12,10 +12,10 @@ from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaException
 
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.common.errors import SettingError
+from trimtab.common.errors import SettingError, suggest_name
 from trimtab.common.http_server import NO_AUTH, AccessPolicy, load_access_policy
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
-from trimtab.common.settings_model import (
+from trimtab.common.settings.settings_model import (
     ByteRate,
     Parsed,
     SettingsModel,
@@ -24,7 +24,6 @@ from trimtab.common.settings_model import (
     setting,
     validate_settings,
 )
-from trimtab.common.suggestions import suggest_name
 from trimtab.common.telemetry.export import TELEMETRY_SETTING, export_telemetry
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle

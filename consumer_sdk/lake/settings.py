@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final, TypeAlias, cast
 
-from trimtab.common.errors import SettingError
+from trimtab.common.errors import SettingError, suggest_name
 from trimtab.common.lag import RESET_TO_END_VALUES
-from trimtab.common.settings_model import (
+from trimtab.common.settings.settings_model import (
     ByteSize,
     Duration,
     Parsed,
@@ -22,8 +22,7 @@ from trimtab.common.settings_model import (
     setting,
     validate_settings,
 )
-from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.settings.shared_defaults import DEFAULT_BATCH_MAX_AGE_S
 from trimtab.common.telemetry.export import is_telemetry_on
 from trimtab.consumer_sdk.lake.changes import change_settings
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeSettings

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer as DataConsumer
 
+from trimtab.common.errors import suggest_name
 from trimtab.common.kafka_security import client_config
-from trimtab.common.suggestions import suggest_name
 
 log = logging.getLogger("trimtab.consumer_sdk")
 

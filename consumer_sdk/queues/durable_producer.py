@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from trimtab.common.clock import Clock
-from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
+from trimtab.common.librdkafka_settings import IDEMPOTENT_PRODUCER_SETTINGS
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 
 log = logging.getLogger("trimtab.queues")

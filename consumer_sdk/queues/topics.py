@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.preflight import check_connection, diagnose_connection
-from trimtab.common.topic_creation import NO_TOPIC_CREATION
+from trimtab.common.librdkafka_settings import NO_TOPIC_CREATION
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError, QueueTopicMismatchError
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL

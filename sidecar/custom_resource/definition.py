@@ -13,7 +13,14 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import yaml
 
-from trimtab.common.settings_model import ByteRate, ByteSize, Duration, Setting, SettingsModel, list_settings
+from trimtab.common.settings.settings_model import (
+    ByteRate,
+    ByteSize,
+    Duration,
+    Setting,
+    SettingsModel,
+    list_settings,
+)
 from trimtab.sidecar.custom_resource.names import (
     API_GROUP,
     API_VERSION,

@@ -7,7 +7,7 @@ writes fields.
 import re
 from typing import Any, Final
 
-from trimtab.common.settings_model import SettingsModel, list_settings
+from trimtab.common.settings.settings_model import SettingsModel, list_settings
 from trimtab.sidecar.settings.group_list import PROCESS_SETTINGS
 from trimtab.sidecar.settings.options import SidecarOptions
 

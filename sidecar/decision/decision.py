@@ -8,7 +8,7 @@ from trimtab.assignor.model import Move, PlacementPlan
 from trimtab.common.control_topics.number_ranges import Figure
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.queue_backlog import QueueBacklog

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_age, format_bytes, format_count, format_rate
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.diagnostics.group_status import is_fresh

@@ -6,7 +6,7 @@ from typing import Final
 
 from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_MEASURED, SOURCE_PUBLISHED, select_recent_rates

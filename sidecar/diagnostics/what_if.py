@@ -10,7 +10,7 @@ from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_count, format_rate
 from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy

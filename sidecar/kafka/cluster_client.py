@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
+from trimtab.common.errors import suggest_name
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.preflight import check_connection
-from trimtab.common.suggestions import suggest_name
-from trimtab.common.topic_creation import NO_TOPIC_CREATION
+from trimtab.common.librdkafka_settings import NO_TOPIC_CREATION
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.observation import ReplicaRacks
 

@@ -17,7 +17,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.record_parts import MAX_RECORD_BYTES, PartAssembler, split_value
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
+from trimtab.common.librdkafka_settings import IDEMPOTENT_PRODUCER_SETTINGS
 from trimtab.common.units import format_count
 from trimtab.sidecar.errors import BrokerTimeoutError, NoBrokersAvailableError
 from trimtab.sidecar.kafka.cluster_client import (

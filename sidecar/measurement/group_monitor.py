@@ -11,7 +11,7 @@ from trimtab.assignor.heuristics.registry import get_heuristic
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.broker_client import BrokerClient, GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets

@@ -13,7 +13,7 @@ from typing import Final
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.sidecar.measurement.commit_interval import CommitInterval, CommitIntervals, extend_window
 from trimtab.sidecar.measurement.handler_work import HandlerWorkTracker
 from trimtab.sidecar.measurement.observation import ObservedGroup

@@ -20,7 +20,7 @@ from urllib.request import OpenerDirector, Request
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.http_client import build_http_opener, read_bounded
-from trimtab.common.kafka_security.tls import create_client_context
+from trimtab.common.tls import create_client_context
 from trimtab.common.units import format_count
 from trimtab.sidecar.settings.settings import SidecarSettings
 

@@ -19,7 +19,7 @@ from typing import Final
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_count
 
 

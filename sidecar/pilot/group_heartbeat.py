@@ -9,7 +9,7 @@ from typing import Any, Final
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError
 
-from trimtab.common.settings_model import format_duration
+from trimtab.common.settings.settings_model import format_duration
 
 _RESOURCE_TYPES: Any = ConfigResourceType  # its stubs are of version 2
 INTERVAL_CONFIG: Final = "consumer.heartbeat.interval.ms"

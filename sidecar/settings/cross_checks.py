@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_count
 from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, FallbackBehavior, SelectPolicy
 from trimtab.sidecar.decision.schedule import explain_invalid_cron

@@ -7,7 +7,7 @@
 import re
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from trimtab.common.settings_model import Duration, Parsed, SettingsModel, format_duration, setting
+from trimtab.common.settings.settings_model import Duration, Parsed, SettingsModel, format_duration, setting
 from trimtab.common.units import parse_seconds
 from trimtab.sidecar.decision.hpa_behavior import (
     DEFAULT_TOLERANCE,

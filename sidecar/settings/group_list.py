@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
-from trimtab.common.settings_model import SettingsModel, list_settings, setting, validate_settings
+from trimtab.common.settings.settings_model import SettingsModel, list_settings, setting, validate_settings
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.settings.settings import (
     SidecarSettings,

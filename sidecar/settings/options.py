@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from trimtab.common.control_topics.topics import DECISION_TOPIC, PLAN_TOPIC, WRITE_RATE_TOPIC
-from trimtab.common.settings_model import (
+from trimtab.common.settings.settings_model import (
     CO_PARTITIONED_EXAMPLE,
     ByteRate,
     ByteSize,
@@ -18,7 +18,7 @@ from trimtab.common.settings_model import (
     TopicList,
     setting,
 )
-from trimtab.common.shared_defaults import DEFAULT_HEURISTIC, QueueKind
+from trimtab.common.settings.shared_defaults import DEFAULT_HEURISTIC, QueueKind
 from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.settings.fields import (
     FreshnessSlo,

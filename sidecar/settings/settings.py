@@ -15,14 +15,14 @@ from trimtab.assignor.heuristics import registry
 from trimtab.assignor.heuristics.heuristic_spec import parse_heuristic_spec
 from trimtab.assignor.heuristics.steady.params import resolve_params
 from trimtab.assignor.model import PlacementPolicy
-from trimtab.common.config_file import read_config_file
 from trimtab.common.http_server import AccessPolicy, load_access_policy
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.common.kmq_offset_metadata import markers_topic
 from trimtab.common.lag import RESET_TO_END_VALUES
-from trimtab.common.settings_model import validate_settings
-from trimtab.common.shared_defaults import DEFAULT_BATCH_MAX_AGE_S, QueueKind
+from trimtab.common.settings.config_file import read_config_file
+from trimtab.common.settings.settings_model import validate_settings
+from trimtab.common.settings.shared_defaults import DEFAULT_BATCH_MAX_AGE_S, QueueKind
 from trimtab.common.units import parse_seconds
 from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
 from trimtab.sidecar.errors import SidecarSettingError

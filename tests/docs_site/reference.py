@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 
 from docs_site.exported_metrics import build_consumer_registry, build_sidecar_registry
 from trimtab.cli.main import COMMANDS, build_app
-from trimtab.common.config_file import PATH_SETTINGS
-from trimtab.common.settings_model import NO_DEFAULT_TEXT, render_settings_table
+from trimtab.common.settings.config_file import PATH_SETTINGS
+from trimtab.common.settings.settings_model import NO_DEFAULT_TEXT, render_settings_table
 
 API_MODULES: Final = {
     "trimtab.consumer_sdk": "Consumers",

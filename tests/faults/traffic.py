@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from faults.changes import RECORDS, VERSION_NUMBERS
 from history.events import Write
-from trimtab.common.idempotent_producer import IDEMPOTENT_PRODUCER_SETTINGS
+from trimtab.common.librdkafka_settings import IDEMPOTENT_PRODUCER_SETTINGS
 
 RATE_CHANGE_S: Final = 15.0  # seconds between two changes of the rate
 RATES: Final = (100.0, 200.0, 400.0)  # records/s

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 from sidecar_bench import Flow, run_beside_readers
 
 from trimtab.cli.main import main
-from trimtab.common.foreign_text import escape_control_characters
+from trimtab.cli.terminal import escape_control_characters
 
 pytestmark = pytest.mark.broker
 

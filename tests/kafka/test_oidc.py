@@ -13,9 +13,9 @@ from token_endpoint import SECRET, Answer, TokenEndpoint, serve_tokens
 from secured import Right, Secured, token
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
+from trimtab.common import tls
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SaslAuthenticationError, TokenEndpointError
-from trimtab.common.kafka_security import tls
 from trimtab.consumer_sdk import Consumer
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel

@@ -15,7 +15,7 @@ from queued import Sidecar, handled_messages, running_tracker, write_messages
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import ShareGroupsUnsupportedError
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.consumer_sdk.queues import open_queue
 from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.errors import GroupTypeMismatchError

@@ -24,7 +24,7 @@ from cluster.manifests import (
     overlay,
 )
 from cluster.manifests import settings as settings_of
-from trimtab.common.settings_model import list_settings
+from trimtab.common.settings.settings_model import list_settings
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.sidecar.settings.group_list import load_settings_of_one_group
 from trimtab.sidecar.settings.settings import SidecarSettings

@@ -22,7 +22,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.common.settings_model import validate_settings
+from trimtab.common.settings.settings_model import validate_settings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, LakeUnavailableError
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.sidecar.decision.decision import ScalingAction

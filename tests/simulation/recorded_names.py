@@ -25,7 +25,7 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.sidecar.decision.autoscaling_policy import (
     AutoscalingPolicy,
     CapacityBounds,

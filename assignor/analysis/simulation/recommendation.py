@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trimtab.assignor.analysis.simulation.metrics import RunSummary
-from trimtab.common.shared_defaults import DEFAULT_HEURISTIC
+from trimtab.common.settings.shared_defaults import DEFAULT_HEURISTIC
 
 CANDIDATE_HEADROOMS: Final = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 COST_TIE_TOLERANCE: Final = 0.01  # of consumer-hours; in a tie late traffic decides

@@ -4,8 +4,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from trimtab.common.errors import SettingError
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.errors import SettingError, suggest_name
 from trimtab.consumer_sdk.lake.bridge.arrow_tables import DeltaTableReader, IcebergTableReader
 from trimtab.consumer_sdk.lake.bridge.spark_tables import SparkTableReader
 from trimtab.consumer_sdk.lake.bridge.version_keeper import VersionKeeper

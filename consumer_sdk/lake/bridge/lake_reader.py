@@ -19,8 +19,7 @@ from typing import Any, Final, Self
 from pyspark.sql import DataFrame
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.common.errors import SettingError
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.errors import SettingError, suggest_name
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import LakeUnavailableError, OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.bridge.arrow_rows import append_rows

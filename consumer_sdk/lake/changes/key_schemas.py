@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.errors import suggest_name
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import ChangeRecognizer

@@ -5,8 +5,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import pyarrow as pa
 
-from trimtab.common.errors import SettingError
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.errors import SettingError, suggest_name
 from trimtab.common.units import format_bytes
 from trimtab.consumer_sdk.lake.file_writers import MAX_ARROW_BATCH_BYTES
 

@@ -22,7 +22,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import PeerError, SaslAuthenticationError, SettingError, TlsHandshakeError
 from trimtab.common.kafka_security.preflight import diagnose_connection
 from trimtab.common.kmq_offset_metadata import tracker_group
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_count
 from trimtab.sidecar.decision.condition import ConditionType, track_conditions
 from trimtab.sidecar.diagnostics.doctor import checks

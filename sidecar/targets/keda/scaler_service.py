@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 
-from trimtab.common.kafka_security.tls import create_server_context
+from trimtab.common.tls import create_server_context
 from trimtab.sidecar.errors import (
     ReplicaCountUnavailableError,
     SidecarSettingError,

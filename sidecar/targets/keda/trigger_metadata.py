@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.errors import suggest_name
 from trimtab.sidecar.errors import TriggerMismatchError
 from trimtab.sidecar.settings.settings import SidecarSettings
 

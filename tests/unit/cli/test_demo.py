@@ -37,8 +37,8 @@ from trimtab.cli.demo.view import (
     render_frame,
 )
 from trimtab.cli.main import main
-from trimtab.common import config_file
 from trimtab.common.clock import SystemClock
+from trimtab.common.settings import config_file
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.sidecar.settings import settings as sidecar
 from trimtab.sidecar.targets.process.linux_process import read_start_ticks

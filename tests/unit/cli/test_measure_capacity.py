@@ -11,8 +11,8 @@ from trimtab.cli.measure_capacity import capacity_settings
 from trimtab.cli.measure_capacity.measurement import CaseThroughput, await_topics, make_values
 from trimtab.cli.measure_capacity.run import build_result
 from trimtab.common.clock import SystemClock
-from trimtab.common.config_file import read_config_file
 from trimtab.common.errors import SettingError
+from trimtab.common.settings.config_file import read_config_file
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
 
 

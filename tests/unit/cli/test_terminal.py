@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from trimtab.cli.logs import OneLineFormatter
 from trimtab.cli.output_formats import print_table
 from trimtab.cli.plain_console import PlainConsole, plain_text
-from trimtab.cli.terminal import print_line
+from trimtab.cli.terminal import escape_control_characters, print_line
 from trimtab.cli.top.run import abbreviate_names
-from trimtab.common.foreign_text import escape_control_characters
 
 HOSTILE = ("worker[/eu]", "[prod] orders", "\x1b[2Jgone", "one\nERROR two", "a\u202eb", "[b]y", ":smile:")
 

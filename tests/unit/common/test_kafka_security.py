@@ -13,8 +13,9 @@ from ticking import Ticking
 
 from cluster import keys
 from trimtab.cli.main import main
+from trimtab.common import tls
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError
-from trimtab.common.kafka_security import client_config, preflight, tls
+from trimtab.common.kafka_security import client_config, preflight
 from trimtab.common.kafka_security.secrets import mask_passwords, reject_secret_argument, resolve_secrets
 from trimtab.common.kafka_security.token_provider import CachedTokenProvider
 

@@ -14,13 +14,14 @@ from ticking import Ticking
 from token_endpoint import SECRET, serve_tokens
 
 from cluster import keys
+from trimtab.common import tls
 from trimtab.common.errors import (
     SaslAuthenticationError,
     SettingError,
     TokenEndpointError,
     TokenEndpointUnavailableError,
 )
-from trimtab.common.kafka_security import client_config, oidc, tls
+from trimtab.common.kafka_security import client_config, oidc
 from trimtab.common.kafka_security.oidc import OidcTokenSource, parse_oidc_settings
 from trimtab.common.kafka_security.secrets import is_secret
 from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings

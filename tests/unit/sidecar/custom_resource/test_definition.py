@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from trimtab.common.errors import SettingError
-from trimtab.common.settings_model import list_settings
+from trimtab.common.settings.settings_model import list_settings
 from trimtab.common.units import parse_rate, parse_seconds
 from trimtab.sidecar.custom_resource.definition import build_spec_schema, render_definition
 from trimtab.sidecar.custom_resource.names import (

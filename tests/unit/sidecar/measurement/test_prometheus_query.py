@@ -18,7 +18,7 @@ from cluster.binaries import find_prometheus
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
-from trimtab.common.kafka_security.tls import create_client_context
+from trimtab.common.tls import create_client_context
 from trimtab.sidecar.diagnostics.doctor.all_checks import check_weight_query
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
 from trimtab.sidecar.measurement import prometheus_query

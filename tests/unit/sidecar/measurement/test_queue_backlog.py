@@ -11,7 +11,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import SettingError
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
-from trimtab.common.shared_defaults import QueueKind
+from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory, TimestampedRecommendation
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision, compute_totals

@@ -40,8 +40,7 @@ from typing import (
     get_type_hints,
 )
 
-from trimtab.common.errors import SettingError
-from trimtab.common.suggestions import suggest_name
+from trimtab.common.errors import SettingError, suggest_name
 from trimtab.common.units import parse_bytes, parse_rate, parse_seconds
 
 if TYPE_CHECKING:

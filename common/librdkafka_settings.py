@@ -1,4 +1,4 @@
-"""Settings of librdkafka's producer with which each record that it acknowledges is in the topic."""
+"""Settings of librdkafka's clients that several packages need."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,3 +10,9 @@ from typing import Any, Final
 IDEMPOTENT_PRODUCER_SETTINGS: Final[Mapping[str, Any]] = MappingProxyType(
     {"enable.idempotence": True, "max.in.flight.requests.per.connection": 1}
 )
+"""Of a producer: each record that it acknowledges is in the topic."""
+
+# librdkafka takes admin clients for producers, whose request for the metadata of one topic lets a broker with
+# `auto.create.topics.enable`, Kafka's default, create it.
+NO_TOPIC_CREATION: Final[Mapping[str, bool]] = {"allow.auto.create.topics": False}
+"""Of an admin client or a producer: it creates no topic by asking for it."""

@@ -9,7 +9,7 @@ import pytest
 from settings_docs import DOCS, fill_tables
 
 from trimtab.common.errors import SettingError
-from trimtab.common.settings_model import (
+from trimtab.common.settings.settings_model import (
     ByteRate,
     ByteSize,
     Duration,

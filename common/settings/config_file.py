@@ -14,7 +14,7 @@ import yaml
 
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.secrets import resolve_secrets
-from trimtab.common.kafka_security.tls import SYSTEM_CA
+from trimtab.common.tls import SYSTEM_CA
 
 # a test compares them with the settings models
 PATH_SETTINGS: Final = frozenset(
