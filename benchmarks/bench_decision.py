@@ -22,14 +22,11 @@ from trimtab.assignor.model import ConsumerGroup, FloatArray, Load, Member, Plac
 from trimtab.assignor.modes.decisions import place_partitions
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.autoscaling_policy import (
-    AutoscalingPolicy,
-    DecisionMemory,
-    TimestampedRecommendation,
-)
 from trimtab.sidecar.decision.decide import make_decision
 from trimtab.sidecar.decision.decision import ScalingDecision
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.decision.decision_memory import DecisionMemory, TimestampedRecommendation
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,

@@ -17,12 +17,12 @@ from typing import Final
 from harness import result
 from page_reports import CAPACITY, HEADROOM, ReportSource
 
-from trimtab.sidecar.page.history import GroupHistory
-from trimtab.sidecar.page.page_tools import build_group_history
+from trimtab.sidecar.records.decision_record import DecisionRecord, build_decision_record
+from trimtab.sidecar.records.sample_record import SampleRecord
 from trimtab.sidecar.reporting.decision_log import build_record_terms
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, build_decision_record
-from trimtab.sidecar.reporting.sample_record import SampleRecord
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.web.history import GroupHistory
+from trimtab.sidecar.web.page_tools import build_group_history
 
 ITERATIONS_PER_MINUTE: Final = 6
 MB: Final = 1e6

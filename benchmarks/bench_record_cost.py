@@ -19,8 +19,8 @@ from harness import broker, new_topic, parser, result, run_thread
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.consumer import Consumer
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 CAPACITY = 1_000_000.0  # bytes/s

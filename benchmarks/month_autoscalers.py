@@ -22,13 +22,13 @@ from trimtab.assignor.modes.decisions import place_partitions
 from trimtab.assignor.rebalance.leader import LeaderView, assign_round
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import TopicWriteRates
-from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
+from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.measurement.load_estimator import LoadEstimator
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.readings.group_monitor import GroupMeasurement
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.simulation.live_group import build_snapshot
 

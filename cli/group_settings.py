@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.settings_options import GroupOptions
 from trimtab.common.errors import SettingError
-from trimtab.sidecar.errors import SidecarSettingError
-from trimtab.sidecar.extras import require_extra
+from trimtab.sidecar.errors import SidecarSettingError, require_extra
 from trimtab.sidecar.settings.group_list import (
     GROUP_LIST_NAMES,
     GroupEntry,

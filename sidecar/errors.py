@@ -19,6 +19,7 @@ PeerError
 └── ScalingPostponedError            Kubernetes might remove another pod than requested (retryable)
 """
 
+from importlib.util import find_spec
 from typing import ClassVar
 
 from trimtab.common.errors import CallerError, PeerError, SettingError
@@ -101,3 +102,10 @@ class NotLeaderError(PeerError):
     """Another sidecar may be active; this one changes nothing and continues."""
 
     retryable: ClassVar[bool] = True
+
+
+def require_extra(setting: str, extra: str, *modules: str) -> None:
+    """Raise StartupError if a setting's modules are not installed."""
+    # find_spec imports nothing: a missing module is reported as the extra that has it
+    if any(find_spec(name) is None for name in modules):
+        raise StartupError(f"{setting} needs an extra: pip install 'trimtab[{extra}]'")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from trimtab.sidecar.measurement.observation import ReplicaInstance
+from trimtab.sidecar.model.observation import ReplicaInstance
 
 
 class InMemoryTarget:

@@ -7,8 +7,8 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
-from trimtab.sidecar.measurement.observation import GroupState, ObservedMember
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.model.observation import GroupState, ObservedMember
+from trimtab.sidecar.records.iteration_report import IterationReport
 
 CAPACITY = 1e6
 HEADROOM = 0.8

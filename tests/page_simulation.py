@@ -19,8 +19,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.measurement.handover_time import PartitionMove
-from trimtab.sidecar.measurement.observation import GroupState, Observation, ObservedMember
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.model.observation import GroupState, Observation, ObservedMember
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.simulation import live_loop
 from trimtab.sidecar.simulation.live_settings import LiveSettings

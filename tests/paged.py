@@ -1,9 +1,9 @@
 """The sidecar's web server with an empty history."""
 
 from trimtab.common.clock import Clock, SystemClock
-from trimtab.sidecar.page.history import GroupHistory
-from trimtab.sidecar.reporting.decision_record import RecordTerms
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
+from trimtab.sidecar.records.decision_record import RecordTerms
+from trimtab.sidecar.web.history import GroupHistory
+from trimtab.sidecar.web.web_server import SidecarWebServer
 
 TERMS = RecordTerms("g", 10.0, 100.0, 0.8)
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.settings.settings import load_settings
 
 

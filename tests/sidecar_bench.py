@@ -21,8 +21,8 @@ from steady import Background
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.process.process_target import WORKER_ENV_VARIABLE
 

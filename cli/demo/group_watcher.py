@@ -17,7 +17,7 @@ from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.sidecar.decision.decision import join_reasons
 from trimtab.sidecar.kafka.broker_client import BrokerClient
-from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.model.observation import ObservedGroup
 
 OwnedByInstance: TypeAlias = Mapping[str, tuple[TopicPartition, ...]]
 

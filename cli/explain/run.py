@@ -15,7 +15,6 @@ from trimtab.cli.output_formats import PrintFormat
 from trimtab.cli.terminal import print_line, print_lines
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import BrokenHeuristicError, SettingError
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.diagnostics.alternatives import compute_alternatives
 from trimtab.sidecar.diagnostics.explanation import (
     AlternativeCount,
@@ -31,6 +30,7 @@ from trimtab.sidecar.diagnostics.group_snapshot import LiveGroupReader
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
 from trimtab.sidecar.errors import BrokerTimeoutError
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 DAY_S: Final = 86400.0

@@ -11,7 +11,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.settings.settings_model import format_byte_rate
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND
-from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.model.observation import ObservedGroup
 
 OWN_ASSIGNOR: Final = "trimtab"  # the protocol name of our consumers and plugins
 MIN_MAX_REPLICAS: Final = 4

@@ -50,7 +50,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.common.errors import SettingError
 from trimtab.common.units import parse_seconds
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 

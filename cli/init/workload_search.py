@@ -10,7 +10,7 @@ from typing import Any, Final
 from trimtab.cli.init.group_findings import FoundWorkload
 from trimtab.common.replica_names import get_replica
 from trimtab.sidecar.custom_resource.names import API_GROUP, API_VERSION, KIND, PLURAL
-from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.model.observation import ObservedMember
 from trimtab.sidecar.targets.kubernetes.rival_autoscalers import WORKLOAD_KINDS, find_rival_autoscalers
 
 TIMEOUT_S: Final = 10.0

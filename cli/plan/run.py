@@ -26,7 +26,7 @@ from trimtab.sidecar.diagnostics.what_if import (
     evaluate_heuristics,
     measure_baseline,
 )
-from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
+from trimtab.sidecar.model.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 READINGS_PER_MEASUREMENT: Final = 5

@@ -26,7 +26,7 @@ from trimtab.common.units import format_count, format_rate, parse_seconds
 from trimtab.sidecar.diagnostics.what_if import PUBLISHED_RATES_MAX_AGE_S, SOURCE_PUBLISHED
 from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor, match_topics
+from trimtab.sidecar.readings.group_monitor import GroupMonitor, match_topics
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 READINGS_PER_TICK: Final = 5  # of the group, or of the control topic

@@ -11,9 +11,9 @@ from trimtab.cli.signals import install_signal_waiter
 from trimtab.cli.terminal import print_line
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError, TrimtabError
-from trimtab.sidecar.bootstrap import open_control_loop
-from trimtab.sidecar.control_loop import ControlLoop
 from trimtab.sidecar.groups.bootstrap import open_group_manager
+from trimtab.sidecar.loop.bootstrap import open_control_loop
+from trimtab.sidecar.loop.control_loop import ControlLoop
 from trimtab.sidecar.settings.group_list import GroupListSettings, load_settings_of_groups
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.rolling_restart import request_restart

@@ -32,7 +32,7 @@ from trimtab.sidecar.diagnostics.group_status import (
 )
 from trimtab.sidecar.diagnostics.what_if import SOURCE_MEASURED
 from trimtab.sidecar.errors import BrokerTimeoutError
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.observation import GroupState
 
 SnapshotReader: TypeAlias = Callable[[], LiveGroupSnapshot]
 Wait: TypeAlias = Callable[[float], bool]  # for seconds; True after a signal

@@ -16,7 +16,7 @@ from trimtab.common.units import format_bytes, format_rate
 from trimtab.sidecar.custom_resource.scaler_resource import ResourceProblem, ScalerResource
 from trimtab.sidecar.decision.condition import ConditionType, get_cause, mask_figures
 from trimtab.sidecar.decision.decision import DecisionMetrics
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.targets.kubernetes.api_client import format_timestamp
 
 FIGURES_INTERVAL_S: Final = 30.0

@@ -22,7 +22,7 @@ from trimtab.common.errors import PeerError
 from trimtab.sidecar.custom_resource.resource_source import ResourceEntry
 from trimtab.sidecar.custom_resource.resource_status import build_status, find_condition, is_write_due
 from trimtab.sidecar.custom_resource.scaler_resource import ResourceProblem, ScalerResource
-from trimtab.sidecar.reporting.iteration_report import IterationReport, Reporter
+from trimtab.sidecar.records.iteration_report import IterationReport, Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.kubernetes.api_client import ResourceConflictError, format_timestamp
 from trimtab.sidecar.targets.kubernetes.scaling_events import ScalingEvent, ScalingEventFilter

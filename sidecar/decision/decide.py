@@ -56,11 +56,6 @@ from typing import Final
 from trimtab.assignor.racks.cross_rack_traffic import CrossRackTraffic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.units import format_count
-from trimtab.sidecar.decision.autoscaling_policy import (
-    AutoscalingPolicy,
-    DecisionMemory,
-    TimestampedRecommendation,
-)
 from trimtab.sidecar.decision.decision import (
     DecisionMetrics,
     ScalingAction,
@@ -78,6 +73,7 @@ from trimtab.sidecar.decision.decision_context import (
     list_changed_settings,
     start_epoch,
 )
+from trimtab.sidecar.decision.decision_memory import DecisionMemory, TimestampedRecommendation
 from trimtab.sidecar.decision.external_scaling import (
     count_without_surge,
     explain_external_pause,
@@ -86,7 +82,6 @@ from trimtab.sidecar.decision.external_scaling import (
     is_target_starting,
 )
 from trimtab.sidecar.decision.group_model import build_group_model
-from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.load_rules import (
     add_due_placement,
     hold_replicas,
@@ -105,7 +100,9 @@ from trimtab.sidecar.decision.scale_up_effectiveness import (
     sum_overdue_backlog,
 )
 from trimtab.sidecar.measurement.freshness import estimate_freshness, update_batch_max_age
-from trimtab.sidecar.measurement.observation import Observation, explain_unknown_state
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.hpa_behavior import Direction
+from trimtab.sidecar.model.observation import Observation, explain_unknown_state
 
 # A replica that dies right after its start would be replaced in every iteration: the pause doubles
 # from initial to max, and a replacement older than the reset no longer counts.

@@ -10,8 +10,8 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_bytes, format_count, format_rate
-from trimtab.sidecar.measurement.observation import Observation
-from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
+from trimtab.sidecar.model.observation import Observation
+from trimtab.sidecar.model.queue_backlog import QueueBacklog
 
 MAX_LISTED_MOVES: Final = 20  # moves listed one by one in a decision; the others are only counted
 

@@ -8,12 +8,13 @@ from trimtab.assignor.model import PlacementPlan
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.units import format_rate
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.decision import ScalingAction
+from trimtab.sidecar.decision.decision_memory import DecisionMemory
 from trimtab.sidecar.decision.group_model import GroupModel
 from trimtab.sidecar.decision.recommendation import ReplicaRecommendation
-from trimtab.sidecar.measurement.observation import Observation
 from trimtab.sidecar.measurement.record_cost import COST_TOLERANCE
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.observation import Observation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@
    decides again.
 """
 
-from trimtab.sidecar.decision.autoscaling_policy import DecisionMemory
+from trimtab.sidecar.decision.decision_memory import DecisionMemory
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.measurement.observation import RequestedReplicas
+from trimtab.sidecar.model.observation import RequestedReplicas
 
 
 def find_external_request(model: GroupModel) -> RequestedReplicas | None:

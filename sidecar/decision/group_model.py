@@ -22,11 +22,11 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.replica_names import get_replica
 from trimtab.common.units import format_count, format_first, format_rate
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
-from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.running_replicas import RunningReplicas, describe_crowded_replica, map_members
-from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
-from trimtab.sidecar.measurement.observation import GroupState, Observation
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.cross_rack import compute_cross_rack_traffic
+from trimtab.sidecar.model.hpa_behavior import Direction
+from trimtab.sidecar.model.observation import GroupState, Observation
 
 # Every new placement interrupts reading: above the headroom it must empty the fullest consumer by this.
 MIN_FILL_GAIN: Final = 0.05  # of its capacity

@@ -10,9 +10,10 @@
 from dataclasses import replace
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.decision.autoscaling_policy import CapacityBounds, DecisionMemory, SaturatedConsumer
+from trimtab.sidecar.decision.decision_memory import DecisionMemory, SaturatedConsumer
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.measurement.write_rate import compute_overdue_bytes
+from trimtab.sidecar.model.autoscaling_policy import CapacityBounds
+from trimtab.sidecar.model.catch_up_policy import compute_overdue_bytes
 
 
 def update_learned_capacities(model: GroupModel, memory: DecisionMemory, now: float) -> DecisionMemory:

@@ -12,7 +12,6 @@ from trimtab.sidecar.decision.decision_context import (
     hold,
     start_epoch,
 )
-from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
 from trimtab.sidecar.decision.recommendation import (
     ReplicaRecommendation,
     explain_tolerated_excess,
@@ -21,6 +20,7 @@ from trimtab.sidecar.decision.recommendation import (
 )
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
+from trimtab.sidecar.model.hpa_behavior import Direction, SelectPolicy, limit_scale_down, limit_scale_up
 
 UNSTEERED: Final = "the group is unsteered: it follows no plan"
 CAPACITY_TOLERANCE: Final = 0.2  # relative change of a learned capacity that is worth a rebalance

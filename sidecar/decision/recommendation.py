@@ -34,18 +34,18 @@ from typing import Final
 
 from trimtab.assignor.model import PlacementPlan
 from trimtab.common.units import format_count
-from trimtab.sidecar.decision.autoscaling_policy import (
-    AutoscalingPolicy,
+from trimtab.sidecar.decision.decision_memory import (
     ConsumptionLimit,
     DecisionMemory,
     TimestampedRecommendation,
 )
 from trimtab.sidecar.decision.group_model import MIN_FILL_GAIN, GroupModel, exceeds
-from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.decision.learned_capacity import update_learned_capacities
 from trimtab.sidecar.decision.scale_to_zero import is_active, is_idle
 from trimtab.sidecar.decision.scale_up_effectiveness import evaluate_scale_up
 from trimtab.sidecar.measurement.freshness import AgeSample, sample_ages
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.hpa_behavior import FallbackBehavior
 
 SMALL_EXCESS_PATIENCE_S: Final = 300.0  # of an excess over the headroom that is no overload
 MIN_TOLD_EXCESS: Final = 0.005  # percentages without decimals would be equal

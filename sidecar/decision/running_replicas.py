@@ -14,8 +14,8 @@ from functools import cached_property
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.replica_names import get_replica, list_consumer_names
 from trimtab.common.units import format_count
-from trimtab.sidecar.measurement.member_names import count_members
-from trimtab.sidecar.measurement.observation import ObservedMember, TargetStatus
+from trimtab.sidecar.model.member_names import count_members
+from trimtab.sidecar.model.observation import ObservedMember, TargetStatus
 
 
 @dataclass(frozen=True)  # without slots, which hold no cached property

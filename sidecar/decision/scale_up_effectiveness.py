@@ -30,18 +30,18 @@ from dataclasses import replace
 from typing import Final
 
 from trimtab.common.units import format_count, format_rate
-from trimtab.sidecar.decision.autoscaling_policy import (
+from trimtab.sidecar.decision.decision import ScalingDecision
+from trimtab.sidecar.decision.decision_memory import (
     ConsumptionLimit,
     DecisionMemory,
     ScaleUpEvaluation,
     ScaleUpSuspension,
 )
-from trimtab.sidecar.decision.decision import ScalingDecision
 from trimtab.sidecar.decision.group_model import GroupModel
-from trimtab.sidecar.decision.hpa_behavior import Direction, SelectPolicy
 from trimtab.sidecar.decision.learned_capacity import is_behind
-from trimtab.sidecar.measurement.observation import Observation
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, compute_overdue_bytes
+from trimtab.sidecar.model.catch_up_policy import CatchUpPolicy, compute_overdue_bytes
+from trimtab.sidecar.model.hpa_behavior import Direction, SelectPolicy
+from trimtab.sidecar.model.observation import Observation
 
 MIN_GAIN_SHARE: Final = 0.1  # share of the expected gain that counts as effective
 MIN_GROWTH_FACTOR: Final = 1.5  # smaller growth drowns in the noise of commits

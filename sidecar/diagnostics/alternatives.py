@@ -4,12 +4,12 @@ from dataclasses import replace
 from typing import Final
 
 from trimtab.assignor.model import PlacementPlan, PlacementPolicy
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.group_model import OVERLOAD_SLACK, GroupModel
 from trimtab.sidecar.decision.scale_in_selection import select_victims
 from trimtab.sidecar.diagnostics.explanation import AlternativeCount
 from trimtab.sidecar.diagnostics.what_if import GroupBaseline, model_baseline
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.observation import GroupState
 
 MAX_COMPARED_PARTITIONS: Final = 2000  # the comparison computes up to nine placements
 

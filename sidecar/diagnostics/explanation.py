@@ -9,8 +9,8 @@ from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_age, format_bytes, format_count, format_rate
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.diagnostics.group_status import is_fresh
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.decision_record import DecisionRecord, RecordedMove
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 
 MAX_EXPLAINED_MOVES: Final = 10
 OVERLOAD_TOLERANCE: Final = 1e-6  # in consumers: sums of floats are inexact

@@ -7,14 +7,14 @@ from typing import Final
 from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
 from trimtab.common.settings.shared_defaults import QueueKind
-from trimtab.sidecar.control_loop import distinguish_members
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_MEASURED, SOURCE_PUBLISHED, select_recent_rates
 from trimtab.sidecar.errors import NoBrokersAvailableError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.observation import ObservedGroup
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.model.member_names import distinguish_members
+from trimtab.sidecar.model.observation import ObservedGroup
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
+from trimtab.sidecar.records.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 DEPARTED_CONSUMER_SHOWN_S: Final = 60.0  # a dead consumer stays visible, then it is history

@@ -20,11 +20,11 @@ from trimtab.common.replica_names import get_replica
 from trimtab.common.units import format_age
 from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.leadership.group_ownership import compute_silence_timeout
-from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaRacks
+from trimtab.sidecar.model.cross_rack import compute_cross_rack_traffic
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.decision_record import DecisionRecord
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 
 RECENT_DECISION_COUNT: Final = 8  # a drain spans several decisions, and the plan forgets it at its end
 

@@ -12,15 +12,14 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_count, format_rate
-from trimtab.sidecar.control_loop import distinguish_members
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model
 from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
-from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor, match_topics
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.cross_rack import compute_cross_rack_traffic
+from trimtab.sidecar.model.member_names import distinguish_members
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,
@@ -28,7 +27,8 @@ from trimtab.sidecar.measurement.observation import (
     ReplicaInstance,
     ReplicaRacks,
 )
-from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
+from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
+from trimtab.sidecar.readings.group_monitor import GroupMonitor, match_topics
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 PUBLISHED_RATES_MAX_AGE_S: Final = 60.0  # a sidecar publishes each interval, 10 s by default

@@ -28,7 +28,7 @@ from trimtab.sidecar.carrier_thread import CarrierThread
 from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
-from trimtab.sidecar.measurement.observation import TargetStatus
+from trimtab.sidecar.model.observation import TargetStatus
 from trimtab.sidecar.plan_carrier import CarrierStatus, build_load
 from trimtab.sidecar.settings.settings import SidecarSettings
 

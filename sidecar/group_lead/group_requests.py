@@ -24,7 +24,7 @@ from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.lead_round import KnownTopics
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
-from trimtab.sidecar.measurement.member_names import MemberIdentity
+from trimtab.sidecar.model.member_names import MemberIdentity
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS, LEAD_CLIENT_ID
 from trimtab.sidecar.settings.settings import SidecarSettings
 

@@ -47,7 +47,7 @@ from trimtab.sidecar.group_lead.lead_round import (
     recall_owners,
 )
 from trimtab.sidecar.group_lead.succession import can_advance, list_members_ahead
-from trimtab.sidecar.measurement.member_names import MemberIdentity, name_members
+from trimtab.sidecar.model.member_names import MemberIdentity, name_members
 from trimtab.sidecar.plan_carrier import LEAD_CLIENT_ID
 
 log = logging.getLogger("trimtab.sidecar")

@@ -6,14 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.bootstrap import (
-    LOOP_HANG_TIMEOUT_S,
-    connect_target,
-    log_clean_end,
-    open_telemetry,
-    start_web_server,
-)
-from trimtab.sidecar.extras import require_extra
+from trimtab.sidecar.errors import require_extra
 from trimtab.sidecar.groups.group_manager import GroupManager, GroupSource, ListedGroups
 from trimtab.sidecar.groups.managed_group import SharedParts
 from trimtab.sidecar.groups.pattern_source import PatternSource
@@ -21,10 +14,17 @@ from trimtab.sidecar.groups.shared_brokers import SharedBrokers
 from trimtab.sidecar.kafka.shard_membership import ShardMembership
 from trimtab.sidecar.kafka.shared_control_topics import SharedControlTopics
 from trimtab.sidecar.leadership.group_shards import ShardSource, SoleSidecar
+from trimtab.sidecar.loop.bootstrap import (
+    LOOP_HANG_TIMEOUT_S,
+    connect_target,
+    log_clean_end,
+    open_telemetry,
+    start_web_server,
+)
 from trimtab.sidecar.reporting.decision_log import RecorderThread
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.group_list import GroupListSettings
 from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.sidecar.web.web_server import SidecarWebServer
 
 if TYPE_CHECKING:  # they need an extra
     from trimtab.sidecar.custom_resource.factory import ScalerResources

@@ -17,10 +17,10 @@ from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.groups.managed_group import HISTORY_BYTES, MIN_HISTORY_BYTES, ManagedGroup, SharedParts
 from trimtab.sidecar.groups.round_readings import RoundReadings
 from trimtab.sidecar.leadership.group_shards import OwnedShards, ShardSource, SoleSidecar
-from trimtab.sidecar.page.history import MAX_HISTORY_BYTES
-from trimtab.sidecar.reporting.iteration_report import Reporter
+from trimtab.sidecar.records.iteration_report import Reporter
 from trimtab.sidecar.settings.group_list import GroupEntry
 from trimtab.sidecar.settings.settings import SidecarSettings
+from trimtab.sidecar.web.history import MAX_HISTORY_BYTES
 
 log = logging.getLogger("trimtab.sidecar")
 

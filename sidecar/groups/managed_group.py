@@ -12,22 +12,22 @@ from threading import Condition, Thread
 from typing import Final
 
 from trimtab.common.clock import Clock
-from trimtab.sidecar.bootstrap import build_plan_carrier
-from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.groups.round_readings import RoundReadings
 from trimtab.sidecar.groups.shared_brokers import GroupBrokersView, GroupSamplerView, SharedBrokers
 from trimtab.sidecar.kafka.shared_control_topics import GroupControlTopics, SharedControlTopics
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor, SharedConnections
-from trimtab.sidecar.page.history import GroupHistory
-from trimtab.sidecar.page.page_tools import PageTools, build_group_history
+from trimtab.sidecar.loop.bootstrap import build_plan_carrier
+from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.readings.group_monitor import GroupMonitor, SharedConnections
+from trimtab.sidecar.records.iteration_report import IterationReport, LogReporter, Reporter
+from trimtab.sidecar.records.season_record import SeasonArchive
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder, RecorderThread
 from trimtab.sidecar.reporting.decision_spans import open_decision_spans
-from trimtab.sidecar.reporting.iteration_report import IterationReport, LogReporter, Reporter
-from trimtab.sidecar.reporting.season_record import SeasonArchive
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
+from trimtab.sidecar.web.history import GroupHistory
+from trimtab.sidecar.web.page_tools import PageTools, build_group_history
+from trimtab.sidecar.web.web_server import SidecarWebServer
 
 log = logging.getLogger("trimtab.sidecar")
 

@@ -12,7 +12,7 @@ from trimtab.sidecar.kafka.cluster_client import (
     PartitionOffsets,
 )
 from trimtab.sidecar.kafka.group_batches import GroupReading
-from trimtab.sidecar.measurement.group_monitor import match_topics
+from trimtab.sidecar.readings.group_monitor import match_topics
 
 _ENDS: Final = 0
 _BEGINNINGS: Final = 1

@@ -27,9 +27,9 @@ from trimtab.sidecar.kafka.broker_client import GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterClient, ClusterMetadata, PartitionOffsets
 from trimtab.sidecar.kafka.group_batches import GroupBatchClient, GroupReading, report_failure
 from trimtab.sidecar.kafka.record_sampler import MAX_SAMPLED_PARTITIONS, RecordSampler
-from trimtab.sidecar.measurement.observation import ObservedGroup, ReplicaRacks
 from trimtab.sidecar.measurement.open_transactions import OpenProducer
 from trimtab.sidecar.measurement.record_sizes import SampledBatch
+from trimtab.sidecar.model.observation import ObservedGroup, ReplicaRacks
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")

@@ -24,7 +24,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.cluster_client import ClusterClient, format_kafka_error, get_error_code
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 
 GROUP_STATE_BY_NAME: Final = {

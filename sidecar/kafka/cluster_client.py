@@ -24,7 +24,7 @@ from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.librdkafka_settings import NO_TOPIC_CREATION
 from trimtab.sidecar.errors import SidecarSettingError
-from trimtab.sidecar.measurement.observation import ReplicaRacks
+from trimtab.sidecar.model.observation import ReplicaRacks
 
 _UNTYPED_ADMIN: Any = admin  # OffsetSpec is documented, but not in the package's __all__
 LATEST_OFFSET_SPEC: Final[Any] = _UNTYPED_ADMIN.OffsetSpec.latest()

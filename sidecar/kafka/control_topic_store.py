@@ -26,15 +26,15 @@ from trimtab.sidecar.kafka.cluster_client import (
     format_kafka_error,
     is_authorization_error,
 )
-from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
-from trimtab.sidecar.reporting.sample_record import (
+from trimtab.sidecar.records.decision_record import RECORD_SLOTS, DecisionRecord
+from trimtab.sidecar.records.sample_record import (
     DECISION_KEY_KIND,
     SAMPLE_KEY_KIND,
     SEASON_KEY_KIND,
     SampleRecord,
     read_key_kind,
 )
-from trimtab.sidecar.reporting.season_record import SeasonRecord
+from trimtab.sidecar.records.season_record import SeasonRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")

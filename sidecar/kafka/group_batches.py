@@ -27,7 +27,7 @@ from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, GroupCommit
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.kafka.consumer_groups.protocol import ConsumerGroupDescribeRequest
 from trimtab.sidecar.kafka.coordinator_client import GROUP_ID_NOT_FOUND_CODE, CoordinatorClient
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 from trimtab.sidecar.settings.settings import SidecarSettings
 

@@ -9,11 +9,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.kmq_offset_metadata import tracker_group
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
-from trimtab.sidecar.measurement.queue_backlog import (
-    NO_IN_FLIGHT_MESSAGES,
-    InFlightMessages,
-    decode_in_flight,
-)
+from trimtab.sidecar.model.queue_backlog import NO_IN_FLIGHT_MESSAGES, InFlightMessages, decode_in_flight
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 TRACKER_SILENCE_TIMEOUT_S: Final = 15.0  # a running tracker reads markers at once and commits in 1 s

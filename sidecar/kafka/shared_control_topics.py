@@ -25,8 +25,8 @@ from trimtab.sidecar.errors import BrokerTimeoutError, NotLeaderError
 from trimtab.sidecar.kafka.cluster_client import is_authorization_error
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.control_topic_tail import ControlTopicTail
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
-from trimtab.sidecar.reporting.sample_record import (
+from trimtab.sidecar.records.decision_record import DecisionRecord
+from trimtab.sidecar.records.sample_record import (
     DECISION_KEY_KIND,
     SAMPLE_KEY_KIND,
     SEASON_KEY_KIND,
@@ -34,7 +34,7 @@ from trimtab.sidecar.reporting.sample_record import (
     SampleRecord,
     read_record_key,
 )
-from trimtab.sidecar.reporting.season_record import SEASON_SLOTS, SeasonRecord
+from trimtab.sidecar.records.season_record import SEASON_SLOTS, SeasonRecord
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")

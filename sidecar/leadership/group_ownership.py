@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.records.decision_record import DecisionRecord, SidecarIdentity
 
 SILENCE_GRACE_S: Final = 15.0  # beyond three intervals: a slow iteration is not an outage
 UNNAMED_AUTHOR = SidecarIdentity("", "a sidecar of an older version", 0, 0.0)  # of decisions without one

@@ -15,7 +15,7 @@ from trimtab.common.clock import Clock
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.leadership.group_ownership import GroupOwnership
 from trimtab.sidecar.leadership.leader_election import Leadership
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.records.decision_record import DecisionRecord, SidecarIdentity
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")

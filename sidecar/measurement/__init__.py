@@ -1,1 +1,1 @@
-"""Measurement: from broker readings to write rates, backlog and freshness."""
+"""Measurement: from readings to write rates, backlog and freshness. No I/O."""

@@ -20,8 +20,8 @@ import numpy as np
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.sidecar.model.catch_up_policy import SLO_MARGIN
 
-SLO_MARGIN: Final = 0.1  # share of the SLO kept as a margin
 AGE_QUANTILES: Final = 100  # kept of each sample, whatever the number of partitions
 BATCH_AGE_TOLERANCE: Final = 0.2  # relative change of the batch age that is published
 MIN_AGE_SAMPLES: Final = 3  # samples below which no estimate is made

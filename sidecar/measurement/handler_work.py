@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.measurement.observation import ObservedMember
 from trimtab.sidecar.measurement.record_sizes import RecordSize
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
+from trimtab.sidecar.model.observation import ObservedMember
 
 MAX_REPORTED_S: Final = 1e10  # of another program's metadata
 

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.model.observation import ObservedMember
 
 
 @dataclass(frozen=True, slots=True)

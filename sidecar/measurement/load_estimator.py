@@ -16,19 +16,14 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.sidecar.measurement.commit_interval import CommitInterval, CommitIntervals, extend_window
 from trimtab.sidecar.measurement.handler_work import HandlerWorkTracker
-from trimtab.sidecar.measurement.observation import ObservedGroup
 from trimtab.sidecar.measurement.partition_weights import weigh_loads, weigh_rates
 from trimtab.sidecar.measurement.record_cost import RecordCostLearner, RecordCostStatus
 from trimtab.sidecar.measurement.record_sizes import RecordSizes, SampledBatch, SizeStatus
-from trimtab.sidecar.measurement.write_rate import (
-    OffsetReadings,
-    RecordWeights,
-    SlidingWindow,
-    WriteRateMeter,
-    add_required_rates,
-    compute_overdue_bytes,
-)
+from trimtab.sidecar.measurement.write_rate import OffsetReadings, SlidingWindow, WriteRateMeter
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
+from trimtab.sidecar.model.catch_up_policy import add_required_rates, compute_overdue_bytes
+from trimtab.sidecar.model.observation import ObservedGroup
+from trimtab.sidecar.model.record_weights import RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 FIRST_COMMIT_WINDOWS: Final = 20.0  # windows of write rates to wait for a group's first commit: 10 minutes

@@ -22,7 +22,7 @@ from trimtab.assignor.model import FloatArray
 from trimtab.common.control_topics.number_ranges import LEAST_DIVISOR, Count, Figure
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.sidecar.measurement.handler_work import HandlerWork
-from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
+from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
 
 MEMORY_S: Final = 7200.0
 MAX_WORK: Final = 1000  # a large group reports as much in minutes

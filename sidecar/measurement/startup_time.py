@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from trimtab.sidecar.measurement.observation import ReplicaInstance
+from trimtab.sidecar.model.observation import ReplicaInstance
 
 MAX_SAMPLES: Final = 10  # a new image or node type may take another time
 

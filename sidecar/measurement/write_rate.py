@@ -19,14 +19,13 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.lag import compute_lag
-from trimtab.common.units import format_bytes
-from trimtab.sidecar.measurement.queue_backlog import InFlightMessages
 from trimtab.sidecar.measurement.record_sizes import LogReading, RecordSize, RecordSizes
+from trimtab.sidecar.model.queue_backlog import InFlightMessages
+from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,25 +73,6 @@ class SlidingWindow:
         if last is None or first is None or span <= 0 or span < self.min_span_s:
             return None
         return (last - first) / span
-
-
-class RecordWeights(NamedTuple):
-    """What a byte and a record weigh, in bytes."""
-
-    byte: float = 1.0
-    record: float = 0.0
-
-    @property
-    def counts_records(self) -> bool:
-        """Whether loads and capacities are other figures than bytes on the wire."""
-        return self != BYTES_ALONE
-
-    def format_unit(self) -> str:
-        """Return what is counted, as a part of a sentence."""
-        return f"{self.byte:.2g} B for each byte and {format_bytes(self.record)} for each record"
-
-
-BYTES_ALONE: Final = RecordWeights()
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,34 +222,3 @@ def _multiply(count: float | None, size: float | None) -> float | None:
     if not count:
         return count  # 0 offsets are 0 bytes, whatever their size (rule 4)
     return None if size is None else count * size
-
-
-@dataclass(frozen=True, slots=True)
-class CatchUpPolicy:
-    """Catch-up time of a backlog, in seconds."""
-
-    catch_up_time: float  # for the overdue part
-    backlog_grace: float  # writes of this time are not overdue: batches being filled
-
-
-def add_required_rates(
-    write_rates: Mapping[TopicPartition, PartitionLoad], catch_up: CatchUpPolicy, usable_capacity: float
-) -> dict[TopicPartition, PartitionLoad]:
-    """Set `required_bytes_per_s` = write rate + overdue backlog / catch-up time."""
-
-    def compute_required_rate(load: PartitionLoad) -> float | None:
-        if load.bytes_per_s is None:
-            return None
-        overdue = compute_overdue_bytes(load, catch_up) or 0.0
-        # A partition has one consumer at most: no backlog can be read faster than `usable_capacity`.
-        most = max(load.bytes_per_s, usable_capacity)
-        return min(load.bytes_per_s + overdue / catch_up.catch_up_time, most)
-
-    return {p: replace(s, required_bytes_per_s=compute_required_rate(s)) for p, s in write_rates.items()}
-
-
-def compute_overdue_bytes(load: PartitionLoad, catch_up: CatchUpPolicy) -> float | None:
-    """Return the backlog in bytes beyond the grace; None if unknown."""
-    if load.bytes_per_s is None or load.backlog_bytes is None:
-        return None
-    return max(0.0, load.backlog_bytes - load.bytes_per_s * catch_up.backlog_grace)

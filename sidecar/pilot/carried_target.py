@@ -30,7 +30,7 @@ from trimtab.assignor.rebalance.plan_target import TargetMatch, match_consumers
 from trimtab.assignor.rebalance.user_data import MemberUserData, group_by_topic
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.sidecar.measurement.observation import ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import ObservedGroup, ObservedMember
 
 GENERATION: Final = 1  # of every member: the broker fences, so no claim is outdated
 

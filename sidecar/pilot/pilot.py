@@ -39,7 +39,7 @@ from trimtab.sidecar.carrier_thread import CarrierThread
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group, send_heartbeat
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
-from trimtab.sidecar.measurement.observation import ObservedGroup, TargetStatus
+from trimtab.sidecar.model.observation import ObservedGroup, TargetStatus
 from trimtab.sidecar.pilot.assignor_vote import AssignorVote
 from trimtab.sidecar.pilot.carried_target import CarriedTarget, build_carried_target, has_lost_consumer
 from trimtab.sidecar.pilot.group_heartbeat import shorten_group_heartbeat

@@ -1,1 +1,1 @@
-"""What the sidecar reports: decision log, metrics, web server."""
+"""What the sidecar reports: decision log, conditions, metrics, spans."""

@@ -20,16 +20,16 @@ from confluent_kafka import KafkaException
 
 from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
-from trimtab.sidecar.reporting.decision_record import (
+from trimtab.sidecar.records.decision_record import (
     DecisionRecord,
     RecordTerms,
     SidecarIdentity,
     build_decision_record,
     merge_decision_record,
 )
-from trimtab.sidecar.reporting.iteration_report import IterationReport
-from trimtab.sidecar.reporting.sample_record import SampleRecord
-from trimtab.sidecar.reporting.season_record import SeasonRecord, build_season_archive
+from trimtab.sidecar.records.iteration_report import IterationReport
+from trimtab.sidecar.records.sample_record import SampleRecord
+from trimtab.sidecar.records.season_record import SeasonRecord, build_season_archive
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")

@@ -1,6 +1,6 @@
 """Exports decisions as spans, with the setting `telemetry`."""
 
-from trimtab.sidecar.reporting.iteration_report import Reporter
+from trimtab.sidecar.records.iteration_report import Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 

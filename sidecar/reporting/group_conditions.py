@@ -13,20 +13,21 @@ from typing import Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.units import format_bytes, format_count, format_first, format_name_list, format_rate
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.condition import Condition, ConditionType, build_condition
 from trimtab.sidecar.decision.decide import DRAIN_RETRIED, RESTART_BACKOFF_RESET_S
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingDecision
+from trimtab.sidecar.decision.decision_memory import DecisionMemory
 from trimtab.sidecar.decision.external_scaling import explain_external_pause, explain_missing_replicas
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model, exceeds
-from trimtab.sidecar.decision.hpa_behavior import Direction
 from trimtab.sidecar.decision.load_rules import UNSTEERED
 from trimtab.sidecar.decision.running_replicas import describe_crowded_replica
 from trimtab.sidecar.measurement.freshness import estimate_freshness
 from trimtab.sidecar.measurement.halts import describe_halts
-from trimtab.sidecar.measurement.observation import Observation, explain_unknown_state
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.hpa_behavior import Direction
+from trimtab.sidecar.model.observation import Observation, explain_unknown_state
 from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 
 MAX_NAMED: Final = 3  # in a message
 MIN_REPLACEMENTS: Final = 3  # of dead replicas in a row, that are no accident

@@ -9,8 +9,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from trimtab.sidecar.decision.decision import DecisionMetrics
-from trimtab.sidecar.reporting.iteration_report import IterationReport
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.iteration_report import IterationReport
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 
 # seconds; a handover usually takes 0.07 to 0.11 s, see docs/benchmarks.md
 HANDOVER_BUCKETS: Final = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)

@@ -12,7 +12,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from trimtab.common.telemetry import spans
 from trimtab.sidecar.decision.decision import MAX_LISTED_MOVES, DecisionMetrics, ScalingDecision
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 
 DECISION: Final = "trimtab.decision"
 EPOCH: Final = "trimtab.plan.epoch"

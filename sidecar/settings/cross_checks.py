@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.units import format_count
-from trimtab.sidecar.decision.hpa_behavior import MAX_POLICY_PERIOD_S, FallbackBehavior, SelectPolicy
-from trimtab.sidecar.decision.schedule import explain_invalid_cron
+from trimtab.sidecar.model.hpa_behavior import MAX_POLICY_PERIOD_S, FallbackBehavior, SelectPolicy
+from trimtab.sidecar.model.schedule import explain_invalid_cron
 from trimtab.sidecar.settings.fields import ScalingRulesSetting, SchedulePeriodSetting, ToleranceSetting
 from trimtab.sidecar.settings.options import WORKER_COMMAND_EXAMPLE, SidecarOptions
 

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from trimtab.common.settings.settings_model import Duration, Parsed, SettingsModel, format_duration, setting
 from trimtab.common.units import parse_seconds
-from trimtab.sidecar.decision.hpa_behavior import (
+from trimtab.sidecar.model.hpa_behavior import (
     DEFAULT_TOLERANCE,
     Direction,
     ScalingPolicy,
     ScalingRules,
     SelectPolicy,
 )
-from trimtab.sidecar.decision.schedule import CronPeriod
+from trimtab.sidecar.model.schedule import CronPeriod
 
 PauseOption: TypeAlias = Literal["none", "scale-up", "scale-down", "all"]
 

@@ -19,7 +19,7 @@ from trimtab.common.settings.settings_model import (
     setting,
 )
 from trimtab.common.settings.shared_defaults import DEFAULT_HEURISTIC, QueueKind
-from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior
+from trimtab.sidecar.model.hpa_behavior import FallbackBehavior
 from trimtab.sidecar.settings.fields import (
     FreshnessSlo,
     PauseOption,

@@ -24,10 +24,10 @@ from trimtab.common.settings.config_file import read_config_file
 from trimtab.common.settings.settings_model import validate_settings
 from trimtab.common.settings.shared_defaults import DEFAULT_BATCH_MAX_AGE_S, QueueKind
 from trimtab.common.units import parse_seconds
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
 from trimtab.sidecar.errors import SidecarSettingError
-from trimtab.sidecar.measurement.freshness import SLO_MARGIN
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, RecordWeights
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
+from trimtab.sidecar.model.catch_up_policy import SLO_MARGIN, CatchUpPolicy
+from trimtab.sidecar.model.record_weights import RecordWeights
 from trimtab.sidecar.settings.cross_checks import cross_check_options
 from trimtab.sidecar.settings.fields import expand_paused_directions
 from trimtab.sidecar.settings.options import SidecarOptions

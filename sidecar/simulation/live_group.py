@@ -15,7 +15,7 @@ from trimtab.assignor.rebalance.cooperative import OwnershipClaims
 from trimtab.assignor.rebalance.group_snapshot import GroupSnapshot
 from trimtab.assignor.rebalance.leader import LeaderView, assign_round
 from trimtab.assignor.rebalance.user_data import MemberUserData
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember, ReplicaInstance
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember, ReplicaInstance
 
 
 class LiveGroup:

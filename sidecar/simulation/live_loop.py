@@ -42,10 +42,11 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.plan_follower import MEMBER_WAIT_TIMEOUT_S, PlanFollower
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingDecision
-from trimtab.sidecar.measurement.observation import Observation
+from trimtab.sidecar.decision.decision_memory import DecisionMemory
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.observation import Observation
 from trimtab.sidecar.simulation.live_group import LiveGroup, format_name
 from trimtab.sidecar.simulation.live_measurement import LiveMeasurement
 from trimtab.sidecar.simulation.live_settings import SIMULATED_GROUP, LiveSettings

@@ -8,10 +8,10 @@ import numpy as np
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.assignor.model import FloatArray, TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.measurement.load_forecast import LoadForecaster
-from trimtab.sidecar.measurement.write_rate import add_required_rates
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.catch_up_policy import add_required_rates
 
 
 class LiveMeasurement:

@@ -9,9 +9,9 @@ from trimtab.assignor.analysis.simulation import SimulationSetup
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
 from trimtab.common.errors import SettingError
 from trimtab.common.settings.settings_model import list_settings
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.measurement.load_forecast import LoadForecaster
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.settings.options import SidecarOptions
 from trimtab.sidecar.settings.settings import load_settings
 

@@ -14,7 +14,7 @@ from trimtab.assignor.analysis.simulation import SimulationSetup, parse_contende
 from trimtab.assignor.analysis.simulation.closed_loop import SimulationRun
 from trimtab.assignor.analysis.simulation.contenders import BacklogReader, SimulatedDecision
 from trimtab.assignor.analysis.streams.stream import WriteRateStream
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.simulation.live_loop import iter_sidecar_decisions
 from trimtab.sidecar.simulation.live_settings import LiveSettings
 

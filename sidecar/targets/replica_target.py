@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader
-from trimtab.sidecar.measurement.observation import ReplicaInstance, TargetStatus
-from trimtab.sidecar.reporting.iteration_report import Reporter
+from trimtab.sidecar.model.observation import ReplicaInstance, TargetStatus
+from trimtab.sidecar.records.iteration_report import Reporter
 
 
 class ReplicaTarget(Protocol):

@@ -18,7 +18,7 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 from trimtab.sidecar.targets.keda.scaler_responses import KEDA_METRIC_NAME, StalenessLimits

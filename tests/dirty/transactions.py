@@ -9,8 +9,8 @@ from dirty.run import DirtyRun, Figures
 from dirty.topics import SMALL, Transactional
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
 from trimtab.sidecar.measurement.open_transactions import OPEN_AFTER_S
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 WINDOW_S = 30.0

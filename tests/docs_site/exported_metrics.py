@@ -10,9 +10,9 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 from trimtab.sidecar.reporting.metrics import SidecarMetrics
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 PARTITION: Final = TopicPartition("orders", 0)
 

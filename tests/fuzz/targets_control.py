@@ -30,18 +30,18 @@ from trimtab.sidecar.diagnostics.explanation import (
 from trimtab.sidecar.leadership.group_ownership import GroupOwnership
 from trimtab.sidecar.measurement.handler_work import parse_handler_report
 from trimtab.sidecar.measurement.load_forecast import LoadForecaster, SeasonChunk
-from trimtab.sidecar.page.history import GroupHistory
-from trimtab.sidecar.reporting.decision_record import (
+from trimtab.sidecar.records.decision_record import (
     DecisionRecord,
     RecordTerms,
     SidecarIdentity,
     build_decision_record,
     merge_decision_record,
 )
-from trimtab.sidecar.reporting.iteration_report import IterationReport
-from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
-from trimtab.sidecar.reporting.sample_record import SampleRecord
-from trimtab.sidecar.reporting.season_record import SeasonRecord, build_season_record
+from trimtab.sidecar.records.iteration_report import IterationReport
+from trimtab.sidecar.records.plan_outcome import PartitionElsewhere, PlanOutcome
+from trimtab.sidecar.records.sample_record import SampleRecord
+from trimtab.sidecar.records.season_record import SeasonRecord, build_season_record
+from trimtab.sidecar.web.history import GroupHistory
 
 MOVE: Final = Move(TopicPartition("t", 0), "a", "b", 40.0, "a is too full")
 AUTHOR: Final = SidecarIdentity("id", "host", 7, 1.7e9, 3)

@@ -30,7 +30,7 @@ from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import PLAN_FOLLOWED_CHECK, Finding, FindingLevel
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.records.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 pytestmark = pytest.mark.broker

@@ -27,9 +27,9 @@ from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.observation import GroupState
 from trimtab.sidecar.pilot.pilot import PlanPilot
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker

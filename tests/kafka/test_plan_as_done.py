@@ -15,8 +15,8 @@ from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.diagnostics.explanation import Explanation, build_explanation, explain_placement
-from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 
 pytestmark = pytest.mark.broker
 

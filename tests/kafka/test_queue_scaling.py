@@ -21,9 +21,9 @@ from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka import kmq_progress
 from trimtab.sidecar.kafka.share_groups import protocol, share_group
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupMonitor
-from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.model.queue_backlog import QueueBacklog
+from trimtab.sidecar.readings.group_monitor import GroupMeasurement, GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker

@@ -15,7 +15,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.sidecar.kafka import record_sampler
 from trimtab.sidecar.measurement import open_transactions
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement, GroupMonitor
+from trimtab.sidecar.readings.group_monitor import GroupMeasurement, GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 WINDOW_S = 4.0

@@ -16,14 +16,14 @@ from ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.shared_control_topics import GroupControlTopics, SharedControlTopics
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
+from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.readings.group_monitor import GroupMeasurement
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder, DecisionStore
-from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 from trimtab.sidecar.targets.replica_target import AdvisoryTarget
 

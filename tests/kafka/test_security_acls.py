@@ -23,9 +23,9 @@ from trimtab.sidecar.group_lead import lead_member
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.partition_logs import PartitionLogs
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
+from trimtab.sidecar.records.decision_record import DecisionRecord
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker

@@ -23,11 +23,11 @@ from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.measurement.freshness import AgeSample, estimate_freshness, sample_ages
-from trimtab.sidecar.measurement.group_monitor import UNKNOWN_TOPICS, GroupMeasurement, GroupMonitor
 from trimtab.sidecar.measurement.handler_work import HandlerWork, HandlerWorkTracker
-from trimtab.sidecar.measurement.observation import GroupState
 from trimtab.sidecar.measurement.record_sizes import RecordSize
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.readings.group_monitor import UNKNOWN_TOPICS, GroupMeasurement, GroupMonitor
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 UNREACHABLE = "127.0.0.1:1"

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 from sidecar_bench import CAPACITY, SECRET, SidecarBench
 
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.observation import GroupState
 
 pytestmark = pytest.mark.broker
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.reporting.decision_record import RECORD_SLOTS, DecisionRecord
+from trimtab.sidecar.records.decision_record import RECORD_SLOTS, DecisionRecord
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = pytest.mark.broker

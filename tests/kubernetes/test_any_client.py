@@ -24,9 +24,9 @@ from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.replica_names import get_replica
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.member_names import name_observed_members
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup
+from trimtab.sidecar.model.member_names import name_observed_members
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]

@@ -27,8 +27,8 @@ from faults.check import acknowledge, check, place_writes
 from faults.tables import Iceberg
 from faults.traffic import Traffic
 from trimtab.common.clock import SystemClock
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker, pytest.mark.timeout(900)]

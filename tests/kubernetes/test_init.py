@@ -24,7 +24,7 @@ from trimtab.common.clock import SystemClock
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
 from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import run_kubernetes_checks
 from trimtab.sidecar.errors import SidecarSettingError
-from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.model.observation import ObservedMember
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target
 

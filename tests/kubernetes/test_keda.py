@@ -23,9 +23,9 @@ from cluster.workloads import NAMESPACE, POD_NAME, Cluster
 from faults.traffic import Traffic
 from trimtab.common.clock import SystemClock
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.observation import GroupState
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.keda.factory import KedaWorkloadApi
 from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount

@@ -19,8 +19,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.measurement.group_monitor import GroupMonitor
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.observation import GroupState
+from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]

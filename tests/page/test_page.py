@@ -24,11 +24,11 @@ from trimtab.common.http_server import NO_AUTH, AccessPolicy
 from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.measurement.halts import describe_halts
-from trimtab.sidecar.page.page_tools import PageTools, build_group_history
-from trimtab.sidecar.page.static_files import load_static_routes
 from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.reporting.web_server import SidecarWebServer
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
+from trimtab.sidecar.web.page_tools import PageTools, build_group_history
+from trimtab.sidecar.web.static_files import load_static_routes
+from trimtab.sidecar.web.web_server import SidecarWebServer
 
 pytestmark = pytest.mark.page
 

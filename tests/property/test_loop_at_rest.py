@@ -17,10 +17,11 @@ from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.autoscaling_policy import AutoscalingPolicy, DecisionMemory
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.decision.decision_memory import DecisionMemory
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,

@@ -26,8 +26,8 @@ from trimtab.common.settings.settings_model import validate_settings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, LakeUnavailableError
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.sidecar.decision.decision import ScalingAction
-from trimtab.sidecar.measurement.observation import ReplicaInstance
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.model.observation import ReplicaInstance
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.broker import Group, Log, Watchers

@@ -26,23 +26,19 @@ from trimtab.assignor.rebalance.user_data import MemberUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.settings.shared_defaults import QueueKind
-from trimtab.sidecar.decision.autoscaling_policy import (
-    AutoscalingPolicy,
-    CapacityBounds,
-    DecisionMemory,
-    FallbackPolicy,
-)
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
-from trimtab.sidecar.decision.hpa_behavior import (
+from trimtab.sidecar.decision.decision_memory import DecisionMemory
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy, CapacityBounds, FallbackPolicy
+from trimtab.sidecar.model.catch_up_policy import CatchUpPolicy, add_required_rates
+from trimtab.sidecar.model.hpa_behavior import (
     Direction,
     FallbackBehavior,
     ScalingPolicy,
     ScalingRules,
     SelectPolicy,
 )
-from trimtab.sidecar.decision.schedule import CronPeriod
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,
@@ -51,8 +47,8 @@ from trimtab.sidecar.measurement.observation import (
     RequestedReplicas,
     TargetStatus,
 )
-from trimtab.sidecar.measurement.queue_backlog import QueueBacklog
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy, add_required_rates
+from trimtab.sidecar.model.queue_backlog import QueueBacklog
+from trimtab.sidecar.model.schedule import CronPeriod
 
 Name: TypeAlias = tuple[str, int]
 """A partition: topic and number."""

@@ -9,13 +9,13 @@ from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.kafka.broker_client import parse_member
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ReplicaInstance
-from trimtab.sidecar.measurement.promised_partitions import PromiseTracker
-from trimtab.sidecar.reporting.iteration_report import Reporter
+from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ReplicaInstance
+from trimtab.sidecar.readings.group_monitor import GroupMeasurement
+from trimtab.sidecar.readings.promised_partitions import PromiseTracker
+from trimtab.sidecar.records.iteration_report import Reporter
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.testing.simulation import broker, green
 from trimtab.testing.simulation.membership import Cluster

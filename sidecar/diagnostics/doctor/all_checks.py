@@ -8,7 +8,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.errors import TrimtabError
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, failed
-from trimtab.sidecar.measurement.prometheus_query import PrometheusQuery
+from trimtab.sidecar.readings.prometheus_query import PrometheusQuery
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 REMEDY: Final = "correct what the message names"

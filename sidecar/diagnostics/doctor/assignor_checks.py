@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from trimtab.sidecar.diagnostics.doctor.checks import Finding, FindingLevel, passed
-from trimtab.sidecar.measurement.observation import ObservedGroup
+from trimtab.sidecar.model.observation import ObservedGroup
 from trimtab.sidecar.pilot.installed_assignors import (
     ASSIGNORS_CONFIG,
     PLUGIN_CLASS,

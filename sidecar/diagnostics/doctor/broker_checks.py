@@ -42,11 +42,11 @@ from trimtab.sidecar.kafka.cluster_client import format_kafka_error, is_authoriz
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, ControlTopicStore
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
-from trimtab.sidecar.measurement.cross_rack import compute_cross_rack_traffic
-from trimtab.sidecar.measurement.group_monitor import match_topics
 from trimtab.sidecar.measurement.halts import parse_halts
+from trimtab.sidecar.model.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.readings.group_monitor import match_topics
+from trimtab.sidecar.records.decision_record import DecisionRecord
 from trimtab.sidecar.reporting.group_conditions import build_found, find_halted_partitions
 from trimtab.sidecar.settings.settings import SidecarSettings
 

@@ -29,7 +29,7 @@ from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.units import format_age, format_count
 from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.diagnostics.group_status import is_fresh
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.records.decision_record import DecisionRecord
 
 ASSIGNOR_NAME: Final = "trimtab"  # the assignor's name in the group protocol
 PLAN_FOLLOWED_CHECK: Final = "consumers follow the plan"

@@ -10,8 +10,8 @@ from trimtab.common.clock import Clock
 from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, BrokerClient
 from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
-from trimtab.sidecar.measurement.member_names import MemberIdentity, name_members
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.member_names import MemberIdentity, name_members
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 from trimtab.sidecar.settings.settings import SidecarSettings
 

@@ -15,7 +15,7 @@ from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, GroupCommits
 from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient, connect_admin_client, fetch_group_type
 from trimtab.sidecar.kafka.share_groups import protocol
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 log = logging.getLogger("trimtab.sidecar")

@@ -16,7 +16,7 @@ from grpc import ServerCredentials
 
 from trimtab.common.clock import Clock
 from trimtab.common.http_server import is_loopback
-from trimtab.sidecar.measurement.observation import RequestedReplicas
+from trimtab.sidecar.model.observation import RequestedReplicas
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.keda.replica_count import KedaReplicaCount
 from trimtab.sidecar.targets.keda.scaler_responses import StalenessLimits

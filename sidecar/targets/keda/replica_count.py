@@ -6,7 +6,7 @@ from threading import Condition
 
 from trimtab.common.clock import Clock
 from trimtab.sidecar.errors import ReplicaCountUnavailableError
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.targets.keda.scaler_responses import (
     ScalerState,
     StalenessLimits,

@@ -18,7 +18,7 @@ from typing import Final
 
 from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.errors import ReplicaCountUnavailableError
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 
 KEDA_METRIC_NAME: Final = "trimtab-replicas"  # the desired number of replicas
 METRIC_PER_REPLICA: Final = 1  # the HPA divides the metric by this target value

@@ -16,7 +16,7 @@ from trimtab.common.clock import Clock
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import KubernetesUnavailableError, ScalingPostponedError
 from trimtab.sidecar.leadership.leader_election import Leadership, SoleLeader, require_leadership
-from trimtab.sidecar.measurement.observation import ReplicaInstance, RequestedReplicas, TargetStatus
+from trimtab.sidecar.model.observation import ReplicaInstance, RequestedReplicas, TargetStatus
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi, ResourceConflictError
 from trimtab.sidecar.targets.kubernetes.api_outage import ApiOutage
 from trimtab.sidecar.targets.kubernetes.workload import (

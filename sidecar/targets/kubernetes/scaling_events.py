@@ -7,7 +7,7 @@ from typing import Final
 
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.decision.decision import ScalingAction, join_reasons
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.targets.kubernetes.api_client import (
     KubernetesApi,
     ResourceConflictError,

@@ -17,7 +17,7 @@ from math import inf
 from typing import Any, Final
 
 from trimtab.sidecar.errors import ScalingPostponedError
-from trimtab.sidecar.measurement.observation import RequestedReplicas
+from trimtab.sidecar.model.observation import RequestedReplicas
 
 FIELD_MANAGER: Final = "trimtab"  # of our writes in `managedFields`
 DELETION_COST_ANNOTATION: Final = "controller.kubernetes.io/pod-deletion-cost"

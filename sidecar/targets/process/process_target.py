@@ -31,7 +31,7 @@ from trimtab.common.control_topics.number_ranges import Count, Figure, Int32, Ti
 from trimtab.common.control_topics.versioned_json import validate_json
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.errors import StartupError, StateDirError, StateDirInUseError
-from trimtab.sidecar.measurement.observation import ReplicaInstance, TargetStatus
+from trimtab.sidecar.model.observation import ReplicaInstance, TargetStatus
 from trimtab.sidecar.targets.process.linux_process import find_marked_process, read_start_ticks
 from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors, write_atomically
 

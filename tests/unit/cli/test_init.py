@@ -35,7 +35,7 @@ from trimtab.cli.init.workload_search import (
 )
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.custom_resource.names import to_setting_values
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import load_settings
 
 PARTITIONS = tuple(TopicPartition("orders", number) for number in range(4))

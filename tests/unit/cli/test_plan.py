@@ -11,7 +11,7 @@ from trimtab.cli.main import main
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 
 RATES = (60.0, 50.0, 40.0, 30.0, 20.0)
 WORDS = ("plan", "--bootstrap", "nowhere:1", "--group", "g", "--capacity", "100", "--headroom", "1")

@@ -13,7 +13,7 @@ from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.records.decision_record import DecisionRecord, SidecarIdentity
 
 RATES = TopicWriteRates("g", "t", 1.0, 30.0, "offsets", {0: PartitionLoad(1.0)})
 PLAN = GroupPlan(

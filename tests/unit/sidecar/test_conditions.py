@@ -22,15 +22,15 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.custom_resource.resource_status import build_status, find_condition
 from trimtab.sidecar.custom_resource.scaler_resource import ScalerResource
-from trimtab.sidecar.decision.autoscaling_policy import ConsumptionLimit, DecisionMemory, ScaleUpSuspension
 from trimtab.sidecar.decision.condition import Condition, ConditionType, track_conditions
 from trimtab.sidecar.decision.decide import DRAIN_RETRIED, make_decision
-from trimtab.sidecar.decision.hpa_behavior import Direction
+from trimtab.sidecar.decision.decision_memory import ConsumptionLimit, DecisionMemory, ScaleUpSuspension
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel, report_condition
 from trimtab.sidecar.diagnostics.explanation import build_explanation
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot, build_group_status
 from trimtab.sidecar.measurement.freshness import AgeSample
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.model.hpa_behavior import Direction
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,
@@ -40,12 +40,12 @@ from trimtab.sidecar.measurement.observation import (
     TargetStatus,
 )
 from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, build_decision_record
+from trimtab.sidecar.records.decision_record import DecisionRecord, build_decision_record
+from trimtab.sidecar.records.iteration_report import IterationReport, LogReporter
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions
-from trimtab.sidecar.reporting.iteration_report import IterationReport, LogReporter
 from trimtab.sidecar.reporting.metrics import SidecarMetrics
 from trimtab.sidecar.reporting.otel_decision_spans import list_events
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
 
 NOW: Final = 1.7e9
 P: Final = tuple(TopicPartition("t", n) for n in range(8))

@@ -11,13 +11,13 @@ from ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
-from trimtab.sidecar.decision.autoscaling_policy import ScaleUpEvaluation
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
-from trimtab.sidecar.measurement.write_rate import BYTES_ALONE, RecordWeights
-from trimtab.sidecar.reporting.iteration_report import IterationReport
-from trimtab.sidecar.reporting.season_record import SeasonArchive
+from trimtab.sidecar.decision.decision_memory import ScaleUpEvaluation
+from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
+from trimtab.sidecar.readings.group_monitor import GroupMeasurement
+from trimtab.sidecar.records.iteration_report import IterationReport
+from trimtab.sidecar.records.season_record import SeasonArchive
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.replica_target import AdvisoryTarget
 

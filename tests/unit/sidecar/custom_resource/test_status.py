@@ -17,7 +17,7 @@ from trimtab.sidecar.custom_resource.status_writer import (
 from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import KubernetesUnavailableError
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.settings.group_list import GroupListSettings, load_settings_of_groups
 from trimtab.sidecar.targets.kubernetes.scaling_events import ScalingEvent
 

@@ -12,18 +12,14 @@ from trimtab.assignor.rebalance.plan_follower import PlanKey
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.autoscaling_policy import (
-    AutoscalingPolicy,
-    CapacityBounds,
-    DecisionMemory,
-    TimestampedRecommendation,
-)
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
+from trimtab.sidecar.decision.decision_memory import DecisionMemory, TimestampedRecommendation
 from trimtab.sidecar.decision.group_model import build_group_model
-from trimtab.sidecar.decision.hpa_behavior import FallbackBehavior, ScalingPolicy, ScalingRules
 from trimtab.sidecar.decision.scale_in_selection import select_victims
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy, CapacityBounds
+from trimtab.sidecar.model.hpa_behavior import FallbackBehavior, ScalingPolicy, ScalingRules
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,

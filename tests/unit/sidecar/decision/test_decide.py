@@ -8,15 +8,12 @@ from policies import build_policy
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.sidecar.decision.autoscaling_policy import (
-    AutoscalingPolicy,
-    DecisionMemory,
-    TimestampedRecommendation,
-)
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import ScalingAction, ScalingDecision
-from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.decision.decision_memory import DecisionMemory, TimestampedRecommendation
+from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
+from trimtab.sidecar.model.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,

@@ -13,7 +13,7 @@ from trimtab.assignor.model import PlacementPolicy
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model, sum_rates
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.model.observation import (
     GroupState,
     Observation,
     ObservedGroup,

@@ -4,7 +4,7 @@ import pytest
 
 from trimtab.sidecar.diagnostics.doctor.assignor_checks import check_assignor
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from trimtab.sidecar.diagnostics.doctor.checks import (
     has_failed_checks,
 )
 from trimtab.sidecar.diagnostics.doctor.kubernetes_checks import list_needed_rights
-from trimtab.sidecar.reporting.decision_record import DecisionRecord
+from trimtab.sidecar.records.decision_record import DecisionRecord
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef
 from trimtab.sidecar.targets.kubernetes.workload import WorkloadKind
 

@@ -25,12 +25,12 @@ from trimtab.sidecar.diagnostics.explanation import (
 )
 from trimtab.sidecar.diagnostics.group_status import LiveGroupSnapshot
 from trimtab.sidecar.diagnostics.what_if import SOURCE_PUBLISHED, GroupBaseline
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.measurement.record_sizes import SizeStatus
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, RecordedMove
-from trimtab.sidecar.reporting.plan_outcome import PartitionElsewhere, PlanOutcome
+from trimtab.sidecar.records.decision_record import DecisionRecord, RecordedMove
+from trimtab.sidecar.records.plan_outcome import PartitionElsewhere, PlanOutcome
 
 NOW = 1_000_000.0
 NUMBERS = DecisionMetrics(

@@ -27,10 +27,10 @@ from trimtab.sidecar.diagnostics.group_status import (
 )
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.leadership.group_ownership import SILENCE_GRACE_S
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
-from trimtab.sidecar.reporting.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.records.plan_outcome import PlanOutcome
 
 P = tuple(TopicPartition("t", n) for n in range(4))
 PLAN = GroupPlan("g", 3, 0.0, 2, "steady", 100.0, 0.9, draining=("b",), capacities={"a": 50.0})

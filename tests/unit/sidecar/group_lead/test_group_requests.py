@@ -14,7 +14,7 @@ from ticking import Ticking
 from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead import group_requests
 from trimtab.sidecar.group_lead.group_requests import JOIN_TIMEOUT_S, GroupGeneration, GroupRequests
-from trimtab.sidecar.measurement.member_names import MemberIdentity
+from trimtab.sidecar.model.member_names import MemberIdentity
 from trimtab.sidecar.settings.settings import load_settings
 
 SETTINGS = load_settings(None, {"bootstrap": "b:1", "group": "g", "capacity": 1, "lead": True})

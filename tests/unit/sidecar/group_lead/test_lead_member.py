@@ -22,7 +22,7 @@ from trimtab.sidecar.group_lead.lead_member import (
     LeadTask,
 )
 from trimtab.sidecar.group_lead.lead_round import KnownTopics
-from trimtab.sidecar.measurement.member_names import MemberIdentity
+from trimtab.sidecar.model.member_names import MemberIdentity
 
 
 class Coordinator:

@@ -10,7 +10,7 @@ from trimtab.common.clock import SystemClock
 from trimtab.sidecar.kafka.broker_client import GroupCommits
 from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
 from trimtab.sidecar.kafka.kmq_progress import KmqProgressReader
-from trimtab.sidecar.measurement.queue_backlog import NO_IN_FLIGHT_MESSAGES
+from trimtab.sidecar.model.queue_backlog import NO_IN_FLIGHT_MESSAGES
 
 OLD, NEW = TopicPartition("t", 0), TopicPartition("t", 1)
 MARKERS = TopicPartition("t.g.markers", 0)

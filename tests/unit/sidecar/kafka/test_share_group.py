@@ -14,7 +14,7 @@ from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka import coordinator_client
 from trimtab.sidecar.kafka.share_groups import protocol
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
-from trimtab.sidecar.measurement.observation import GroupState
+from trimtab.sidecar.model.observation import GroupState
 from trimtab.sidecar.settings.settings import load_settings
 
 SETTINGS = load_settings(

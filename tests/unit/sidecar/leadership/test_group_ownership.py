@@ -15,7 +15,7 @@ from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.leadership.group_ownership import GroupOwnership
 from trimtab.sidecar.leadership.leader_election import SoleLeader
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
-from trimtab.sidecar.reporting.decision_record import DecisionRecord, SidecarIdentity
+from trimtab.sidecar.records.decision_record import DecisionRecord, SidecarIdentity
 from trimtab.sidecar.settings.settings import load_settings
 
 SILENCE = 45.0  # three intervals of 10 s, and 15 s

@@ -13,11 +13,10 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import SettingError
-from trimtab.sidecar.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.errors import BrokerTimeoutError, ScalingPostponedError
-from trimtab.sidecar.measurement.group_monitor import GroupMeasurement
-from trimtab.sidecar.measurement.observation import (
+from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.model.observation import (
     GroupState,
     ObservedGroup,
     ObservedMember,
@@ -25,7 +24,8 @@ from trimtab.sidecar.measurement.observation import (
     TargetStatus,
 )
 from trimtab.sidecar.plan_carrier import CarrierStatus, PlanCarrier
-from trimtab.sidecar.reporting.iteration_report import IterationReport, LogReporter
+from trimtab.sidecar.readings.group_monitor import GroupMeasurement
+from trimtab.sidecar.records.iteration_report import IterationReport, LogReporter
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings
 
 PARTITION = TopicPartition("t", 0)

@@ -12,9 +12,9 @@ from trimtab.sidecar.measurement.handler_work import (
     HandlerWorkTracker,
     parse_handler_report,
 )
-from trimtab.sidecar.measurement.observation import ObservedMember
 from trimtab.sidecar.measurement.record_sizes import RecordSize
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
+from trimtab.sidecar.model.observation import ObservedMember
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 ONE = ObservedMember("id-1", "one", frozenset({A, B}))

@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.measurement.handover_time import HandoverTracker, PartitionMove
-from trimtab.sidecar.measurement.observation import ObservedMember
+from trimtab.sidecar.model.observation import ObservedMember
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

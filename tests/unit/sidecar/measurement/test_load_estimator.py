@@ -7,9 +7,9 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.measurement.load_estimator import LoadEstimate, LoadEstimator
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import load_settings
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

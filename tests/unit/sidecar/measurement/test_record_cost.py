@@ -16,7 +16,7 @@ from trimtab.sidecar.measurement.record_cost import (
     fit_costs,
     weigh_records,
 )
-from trimtab.sidecar.measurement.write_rate import RecordWeights
+from trimtab.sidecar.model.record_weights import RecordWeights
 
 PER_BYTE, PER_RECORD = 1e-7, 2e-5  # 10 MB/s, and a record costs 200 B
 SPAN_S = 30.0

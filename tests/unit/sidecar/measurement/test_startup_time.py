@@ -1,7 +1,7 @@
 """Start-up times that the sidecar learns from replicas."""
 
-from trimtab.sidecar.measurement.observation import ReplicaInstance
 from trimtab.sidecar.measurement.startup_time import MAX_SAMPLES, StartupTimes
+from trimtab.sidecar.model.observation import ReplicaInstance
 
 
 def replica(name: str, started_at: float, *, alive: bool = True) -> ReplicaInstance:

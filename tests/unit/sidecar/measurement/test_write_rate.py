@@ -10,15 +10,14 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.measurement.record_sizes import RecordSizes, SampledBatch
 from trimtab.sidecar.measurement.write_rate import (
-    CatchUpPolicy,
     CounterSample,
     OffsetReadings,
-    RecordWeights,
     SlidingWindow,
     WriteRateMeter,
-    add_required_rates,
     compute_backlog,
 )
+from trimtab.sidecar.model.catch_up_policy import CatchUpPolicy, add_required_rates
+from trimtab.sidecar.model.record_weights import RecordWeights
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -6,7 +6,7 @@ from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.sidecar.measurement.observation import GroupState, ObservedGroup, ObservedMember
+from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.pilot.carried_target import CarriedTarget, build_carried_target, has_lost_consumer
 
 TOPIC = "t"

@@ -18,8 +18,8 @@ from trimtab.sidecar.decision.decision import (
     ScalingDecision,
 )
 from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.reporting.decision_spans import open_decision_spans
-from trimtab.sidecar.reporting.iteration_report import IterationReport
 from trimtab.sidecar.reporting.otel_decision_spans import OtelDecisionSpans
 
 P = TopicPartition("orders", 3)

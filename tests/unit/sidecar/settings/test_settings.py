@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from trimtab.common.errors import SettingError
-from trimtab.sidecar.decision.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
 from trimtab.sidecar.errors import SidecarSettingError
 from trimtab.sidecar.kafka.broker_client import BrokerClient
-from trimtab.sidecar.measurement.write_rate import CatchUpPolicy
+from trimtab.sidecar.model.catch_up_policy import CatchUpPolicy
+from trimtab.sidecar.model.hpa_behavior import Direction, ScalingPolicy, ScalingRules, SelectPolicy
 from trimtab.sidecar.settings.settings import load_settings
 
 GOOD: dict[str, Any] = {"bootstrap": "b:9092", "group": "g", "capacity": "2.3 MB/s"}

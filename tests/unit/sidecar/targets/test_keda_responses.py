@@ -8,8 +8,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import ReplicaCountUnavailableError, TriggerMismatchError
-from trimtab.sidecar.measurement.observation import RequestedReplicas
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.model.observation import RequestedReplicas
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.keda.factory import compute_reported_replicas
 from trimtab.sidecar.targets.keda.scaler_responses import (

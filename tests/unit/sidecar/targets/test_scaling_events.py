@@ -8,7 +8,7 @@ import pytest
 
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import KubernetesRejectedError
-from trimtab.sidecar.reporting.iteration_report import IterationReport
+from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi
 from trimtab.sidecar.targets.kubernetes.scaling_events import KubernetesEventReporter
 
