@@ -95,7 +95,7 @@ def measure_topics(bootstrap: str, topics: str, seconds: float) -> RecordCostSta
     try:
         end = monotonic() + seconds
         while monotonic() < end:
-            status = monitor.measure().record_cost
+            status = monitor.measure().load.learned.record_cost
             pause.wait(1.0)
     finally:
         monitor.close()

@@ -126,9 +126,7 @@ class TrimtabAutoscaler:
         )
         estimate = self._estimator.estimate_load(world.now, readings, group)
         errors = () if world.coordinated() else ("group: the coordinator is away",)
-        return GroupMeasurement(
-            estimate.write_rates, group, {}, errors, estimate.consumption_rates, estimate.stuck_partitions
-        )
+        return GroupMeasurement(estimate, group, {}, errors)
 
     def describe_group(self) -> ObservedGroup:
         if not self._world.coordinated():

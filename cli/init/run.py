@@ -139,7 +139,7 @@ def _look(
             bootstrap=settings.bootstrap,
             group=settings.group,
             observed=measured.group,
-            loads=fill_write_rates(measured.write_rates, control_topics.read_write_rates()),
+            loads=fill_write_rates(measured.load.write_rates, control_topics.read_write_rates()),
             protocol=_read_assignor(monitor, settings),
             plan_capacity=None if plan is None else plan.capacity,
             given_capacity=settings.capacity if capacity_known else None,

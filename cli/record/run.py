@@ -119,9 +119,9 @@ class _MeasuredTicks:
         """Return a tick once a window has passed. Raises BrokerTimeoutError, SidecarSettingError."""
         reading = self.monitor.measure()
         now = self.clock.monotonic()
-        if not reading.write_rates and reading.errors:
+        if not reading.load.write_rates and reading.errors:
             raise BrokerTimeoutError("; ".join(reading.errors))
-        if not reading.write_rates and self.last_tick_at is None:  # later on topics may be deleted
+        if not reading.load.write_rates and self.last_tick_at is None:  # later on topics may be deleted
             raise SidecarSettingError(
                 "the group reads nothing and never committed; is its name right? "
                 "Name its topics (--topics) if it is new"
@@ -130,7 +130,7 @@ class _MeasuredTicks:
             return None
         first, self.last_tick_at = self.last_tick_at is None, now
         # a rate needs two readings
-        return None if first else RecordedTick(now, _get_write_rates(reading.write_rates))
+        return None if first else RecordedTick(now, _get_write_rates(reading.load.write_rates))
 
 
 def wait_for_consumers(
@@ -141,7 +141,7 @@ def wait_for_consumers(
     announced = False
     while True:
         reading = monitor.measure()
-        if reading.write_rates or reading.errors or clock.monotonic() >= deadline:
+        if reading.load.write_rates or reading.errors or clock.monotonic() >= deadline:
             return
         if not announced:
             text = f"group {group} has no consumer and no commit yet; waiting up to {JOIN_WAIT_S:g} s for one"

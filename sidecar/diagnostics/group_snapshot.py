@@ -58,7 +58,7 @@ class LiveGroupReader:
             source = SOURCE_MEASURED
             measured = self._monitor.measure()  # unknown for half a window
             group = measured.group
-            rates = dict(measured.write_rates)
+            rates = dict(measured.load.write_rates)
             racks = measured.replica_racks
             more = measured.errors
         group = distinguish_members(group)

@@ -133,12 +133,12 @@ def _measure_window(
 ) -> tuple[ObservedGroup, Mapping[TopicPartition, PartitionLoad], tuple[str, ...]]:
     measured = monitor.measure()
     # a rate is the slope over several readings; a group without partitions has nothing to wait for
-    for reading in range(READINGS_PER_WINDOW if measured.write_rates else 0):
+    for reading in range(READINGS_PER_WINDOW if measured.load.write_rates else 0):
         report_progress(reading / READINGS_PER_WINDOW)
         clock.sleep(settings.window / READINGS_PER_WINDOW)
         measured = monitor.measure()
     report_progress(1.0)
-    return measured.group, measured.write_rates, measured.errors
+    return measured.group, measured.load.write_rates, measured.errors
 
 
 def evaluate_heuristics(

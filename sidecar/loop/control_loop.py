@@ -120,13 +120,13 @@ class ControlLoop:
         """Observe, decide, check again, act and report, once."""
         started_at = self._clock.monotonic()
         measurement = self._forecast_load(self._collaborators.monitor.measure())
-        self._follow_weights(measurement.record_weights)
-        self._follow_commits(measurement.rare_commits)
+        self._follow_weights(measurement.load.record_weights)
+        self._follow_commits(measurement.load.learned.rare_commits)
         self._was_leader = self._collaborators.leadership.is_leader()
         if not self._was_leader:
             return self._stand_by(measurement, started_at)
         errors = [*measurement.errors, *self._load_plan(), *self._publish_write_rates(measurement)]
-        observation = self._build_observation(measurement, measurement.group, errors)
+        observation = self._build_observation(measurement, errors)
         now = self._clock.wall()
         self._learn_startup_time(observation, now)
         memory = self._memory
@@ -143,7 +143,7 @@ class ControlLoop:
         report = IterationReport(
             time=now,
             decision=decision,
-            write_rates=measurement.write_rates,
+            write_rates=measurement.load.write_rates,
             epoch=0 if self._plan is None else self._plan.epoch,
             is_group_known=measurement.group.state is not GroupState.UNKNOWN and self._plan_known,
             decision_seconds=decision_seconds,
@@ -151,15 +151,13 @@ class ControlLoop:
             errors=observation.errors,
             learned_capacities=self._memory.learned_capacities,
             conditions=self._conditions,
-            consumption_rates=measurement.consumption_rates,
+            consumption_rates=measurement.load.consumption_rates,
             capacity=self._policy.placement.capacity,
             plan_outcome=outcome,
             carrier=carrier,
             plan=self._plan,
             forecast=self._forecast,
-            record_cost=measurement.record_cost,
-            rare_commits=measurement.rare_commits,
-            record_sizes=measurement.record_sizes,
+            learned=measurement.load.learned,
         )
         self._report(report, measurement)
         return decision
@@ -190,12 +188,12 @@ class ControlLoop:
         found = build_found(ConditionType.REQUESTS_FAILED, find_failed_requests(errors))
         self._conditions = track_conditions(self._conditions, found, now, is_observed=True)
         reason = f"standing by: {leader or 'no sidecar yet'} manages the group"
-        metrics = DecisionMetrics(partitions=len(measurement.write_rates))
+        metrics = DecisionMetrics(partitions=len(measurement.load.write_rates))
         decision = ScalingDecision(ScalingAction.HOLD, (reason,), metrics)
         report = IterationReport(
             time=now,
             decision=decision,
-            write_rates=measurement.write_rates,
+            write_rates=measurement.load.write_rates,
             epoch=0,
             is_group_known=measurement.group.state is not GroupState.UNKNOWN,
             decision_seconds=0.0,
@@ -215,9 +213,9 @@ class ControlLoop:
         if self._collaborators.season_archive is not None:  # has read nothing before the first report
             self._collaborators.season_archive.exchange(self._forecaster)
         now, startup = self._clock.monotonic() + self._epoch_offset_s, self._startup_times.median
-        loads, weights = measurement.write_rates, measurement.byte_weights
+        loads, weights = measurement.load.write_rates, measurement.load.byte_weights
         required, self._forecast = self._forecaster.forecast_load(now, loads, startup, weights)
-        return replace(measurement, write_rates=required)
+        return replace(measurement, load=replace(measurement.load, write_rates=required))
 
     def _follow_weights(self, weights: RecordWeights) -> None:
         if weights != self._policy.record_weights:
@@ -258,7 +256,7 @@ class ControlLoop:
         if s.dry_run or measurement.group.state is GroupState.UNKNOWN:
             return ()
         by_topic: dict[str, dict[int, PartitionLoad]] = {}
-        for (topic, number), load in measurement.write_rates.items():
+        for (topic, number), load in measurement.load.write_rates.items():
             by_topic.setdefault(topic, {})[number] = load
         try:
             self._collaborators.control_topics.publish(
@@ -269,31 +267,42 @@ class ControlLoop:
             return (str(error),)
         return ()
 
-    def _build_observation(
-        self, measurement: GroupMeasurement | Observation, group: ObservedGroup, errors: list[str]
-    ) -> Observation:
-        replicas = self._list_replicas(group, errors)
-        target_status = self._collaborators.read_target_status()
-        group = self._name_members(group)
-        managed = () if self._policy.advisory else replicas or ()
-        alive = [i.name for i in managed if i.alive]
-        return Observation(
-            write_rates=measurement.write_rates,
-            consumption_rates=measurement.consumption_rates,
-            stuck_partitions=measurement.stuck_partitions,
+    def _build_observation(self, measurement: GroupMeasurement, errors: Sequence[str]) -> Observation:
+        load = measurement.load
+        measured = Observation(
+            write_rates=load.write_rates,
+            consumption_rates=load.consumption_rates,
+            stuck_partitions=load.stuck_partitions,
             halts=measurement.halts,
             replica_racks=measurement.replica_racks,
             queue=measurement.queue,
             open_transactions=measurement.open_transactions,
-            group=distinguish_members(group) if self._policy.advisory else group,
-            replicas=replicas,
+            group=measurement.group,
+            replicas=None,
             plan=self._plan,
             plan_known=self._plan_known,
-            pending_restarts=self._list_pending_restarts(alive, errors),
-            target_status=target_status,
-            errors=(*errors, *target_status.errors),
             is_steered=self._carrier_status is None or self._carrier_status.is_steering,
             forecast_rise=None if self._forecast is None else self._forecast.rise,
+        )
+        return self._observe_replicas(measured, measurement.group, errors)
+
+    def _observe_replicas(
+        self, observation: Observation, group: ObservedGroup, before: Sequence[str] = ()
+    ) -> Observation:
+        """Return the observation with the replicas of now, and the group under their names."""
+        errors = list(before)
+        replicas = self._list_replicas(group, errors)
+        target_status = self._collaborators.read_target_status()
+        group = self._name_members(group)
+        managed = () if self._policy.advisory else replicas or ()
+        restarts = self._list_pending_restarts([i.name for i in managed if i.alive], errors)
+        return replace(
+            observation,
+            group=distinguish_members(group) if self._policy.advisory else group,
+            replicas=replicas,
+            pending_restarts=restarts,
+            target_status=target_status,
+            errors=(*errors, *target_status.errors),
         )
 
     def _name_members(self, group: ObservedGroup) -> ObservedGroup:
@@ -330,7 +339,7 @@ class ControlLoop:
             return decision
         described = self._collaborators.monitor.describe_group()  # without commits, which tell of releases
         group = replace(described, unreleased=observation.group.unreleased)
-        current = self._build_observation(observation, group, [])
+        current = self._observe_replicas(observation, group)
         repeated, _ = make_decision(current, self._policy, memory, now, self._settings.group)
         if repeated.agrees_with(decision):
             return decision
@@ -394,7 +403,7 @@ class ControlLoop:
     def _carry_out_plan(self, measurement: GroupMeasurement) -> CarrierStatus | None:
         carrier = self._collaborators.plan_carrier
         if carrier is not None and self._plan_known:  # else the last known plan is carried out further
-            self._carrier_status = carrier.carry_out(self._plan, measurement.write_rates)
+            self._carrier_status = carrier.carry_out(self._plan, measurement.load.write_rates)
         return self._carrier_status
 
     def _report(self, report: IterationReport, measurement: GroupMeasurement) -> None:

@@ -23,7 +23,7 @@ from trimtab.sidecar.measurement.write_rate import OffsetReadings, SlidingWindow
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 from trimtab.sidecar.model.catch_up_policy import add_required_rates, compute_overdue_bytes
 from trimtab.sidecar.model.observation import ObservedGroup
-from trimtab.sidecar.model.record_weights import RecordWeights
+from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 FIRST_COMMIT_WINDOWS: Final = 20.0  # windows of write rates to wait for a group's first commit: 10 minutes
@@ -31,15 +31,24 @@ COMMIT_SAMPLES: Final = 12  # kept per consumption window: bounds the memory for
 
 
 @dataclass(frozen=True, slots=True)
-class LoadEstimate:
-    """Estimated load."""
+class LearnedFigures:
+    """What the group's work and commits have shown besides its load."""
 
-    write_rates: Mapping[TopicPartition, PartitionLoad]
-    consumption_rates: Mapping[TopicPartition, float]  # bytes/s, where known
-    stuck_partitions: frozenset[TopicPartition]
     record_cost: RecordCostStatus | None = None  # None if it is not learned
     rare_commits: CommitInterval | None = None  # None if the group commits within the grace
     record_sizes: SizeStatus | None = None  # None while no size is known
+
+
+@dataclass(frozen=True, slots=True)
+class LoadEstimate:
+    """Estimated load; rates are in bytes/s, unknown partitions are absent."""
+
+    write_rates: Mapping[TopicPartition, PartitionLoad]
+    consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
+    stuck_partitions: frozenset[TopicPartition] = frozenset()  # overdue backlog, no progress
+    learned: LearnedFigures = LearnedFigures()
+    record_weights: RecordWeights = BYTES_ALONE  # of the records in `write_rates`
+    # What a written byte weighs in `write_rates`, its part of a record included; absent ones weigh 1.
     byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
 
@@ -67,11 +76,6 @@ class LoadEstimator:
         is_share = settings.queue is QueueKind.SHARE
         self._usable_capacity = math.inf if is_share else settings.autoscaling_policy.usable_capacity
         self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}  # owner, time
-
-    @property
-    def record_weights(self) -> RecordWeights:
-        """What a byte and a record weigh now."""
-        return self._meter.weights
 
     def learn_record_sizes(self, batches: Mapping[TopicPartition, Sequence[SampledBatch]]) -> None:
         """Add sampled batches of records."""
@@ -105,14 +109,14 @@ class LoadEstimator:
         if weights is not None:
             consumption = weigh_rates(consumption, measured, weights)
         byte_weights = self._meter.weigh_bytes(readings)
-        sizes = self._meter.record_sizes.describe(measured)
-        return LoadEstimate(write_rates, consumption, stuck, record_cost, rare_commits, sizes, byte_weights)
+        learned = LearnedFigures(record_cost, rare_commits, self._meter.record_sizes.describe(measured))
+        return LoadEstimate(write_rates, consumption, stuck, learned, self._meter.weights, byte_weights)
 
-    def record_outage(self, now: float, readings: OffsetReadings) -> Mapping[TopicPartition, PartitionLoad]:
+    def record_outage(self, now: float, readings: OffsetReadings) -> LoadEstimate:
         """Record that no broker answered; write rates are unknown until a run is long enough."""
         # An empty reading breaks the run (`write_rate`, rule 2).
         self._meter = self._meter.add_readings(now, readings)
-        return self._meter.measure_partitions(readings)
+        return LoadEstimate(self._meter.measure_partitions(readings), record_weights=self._meter.weights)
 
     def _learn_commit_interval(
         self, now: float, readings: OffsetReadings, group: ObservedGroup

@@ -19,17 +19,14 @@ from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClie
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
 from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
-from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.halts import parse_halts
-from trimtab.sidecar.measurement.load_estimator import LoadEstimator
+from trimtab.sidecar.measurement.load_estimator import LoadEstimate, LoadEstimator
 from trimtab.sidecar.measurement.open_transactions import OpenProducer, OpenTransactionTracker
-from trimtab.sidecar.measurement.record_cost import RecordCostStatus
-from trimtab.sidecar.measurement.record_sizes import SampledBatch, SizeStatus
+from trimtab.sidecar.measurement.record_sizes import SampledBatch
 from trimtab.sidecar.measurement.write_rate import OffsetReadings
 from trimtab.sidecar.model.member_names import name_observed_members
 from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ReplicaRacks
 from trimtab.sidecar.model.queue_backlog import QueueBacklog, compute_queue_backlog
-from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.readings.prometheus_query import PrometheusQuery
 from trimtab.sidecar.readings.promised_partitions import PromiseTracker
 from trimtab.sidecar.readings.read_topics import ReadTopics
@@ -43,26 +40,18 @@ UNKNOWN_TOPICS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasurement:
-    """Measurement of one iteration; rates are in bytes/s, unknown partitions are absent."""
+    """Measurement of one iteration."""
 
-    write_rates: Mapping[TopicPartition, PartitionLoad]
+    load: LoadEstimate
     group: ObservedGroup
     commit_metadata: Mapping[TopicPartition, str]
     errors: tuple[str, ...]
-    consumption_rates: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
-    stuck_partitions: frozenset[TopicPartition] = frozenset()  # overdue backlog, no progress
     halts: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])  # why not read
     # Empty if neither the heuristic nor a member needs racks.
     replica_racks: ReplicaRacks = field(default_factory=dict[TopicPartition, tuple[str | None, ...]])
     queue: QueueBacklog | None = None
     # Whose transaction, and since when, keeps readers from the end of a partition.
     open_transactions: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
-    record_cost: RecordCostStatus | None = None  # None if it is not learned
-    rare_commits: CommitInterval | None = None  # None if the group commits within the grace
-    record_sizes: SizeStatus | None = None  # None while no size is known
-    record_weights: RecordWeights = BYTES_ALONE  # of the records in `write_rates`
-    # What a written byte weighs in `write_rates`, its part of a record included; absent ones weigh 1.
-    byte_weights: Mapping[TopicPartition, float] = field(default_factory=dict[TopicPartition, float])
 
 
 class GroupObserver(Protocol):
@@ -250,7 +239,7 @@ class GroupMonitor:
         kmq_errors = () if kmq_progress is None else kmq_progress.errors
         kind = self._settings.queue
         return GroupMeasurement(
-            write_rates=load.write_rates,
+            load=load,
             group=group,
             commit_metadata=commits.metadata,
             errors=(
@@ -258,14 +247,7 @@ class GroupMonitor:
                 *((UNKNOWN_TOPICS,) if is_guessed and load.write_rates else ()),
                 *(*kmq_errors, *rack_errors, *weight_errors),
             ),
-            consumption_rates=load.consumption_rates,
-            stuck_partitions=load.stuck_partitions,
             halts=parse_halts({p: text for p, text in commits.metadata.items() if p in owned}),
-            record_cost=load.record_cost,
-            rare_commits=load.rare_commits,
-            record_sizes=load.record_sizes,
-            record_weights=self._load_estimator.record_weights,
-            byte_weights=load.byte_weights,
             replica_racks=racks,
             open_transactions=self._transactions.find_open(at, readings, self._sampler.find_producer),
             queue=None if kind is None else compute_queue_backlog(kind, load.write_rates, readings.in_flight),
@@ -302,9 +284,8 @@ class GroupMonitor:
 
     def _record_outage(self, layout: ClusterMetadata) -> GroupMeasurement:
         readings = OffsetReadings(tuple(sorted(self._leaders)), {}, {}, None)
-        write_rates = self._load_estimator.record_outage(self._clock.monotonic(), readings)
-        weights = self._load_estimator.record_weights
-        return GroupMeasurement(write_rates, ObservedGroup(), {}, layout.errors, record_weights=weights)
+        load = self._load_estimator.record_outage(self._clock.monotonic(), readings)
+        return GroupMeasurement(load, ObservedGroup(), {}, layout.errors)
 
     def _fetch_commits(self, partitions: Iterable[TopicPartition]) -> GroupCommits:
         if self._share_group is not None:

@@ -176,9 +176,9 @@ def build_decision_record(
         carrier=report.carrier,
         is_advice=decision.is_advice,
         forecast=report.forecast,
-        learned_record_cost=report.record_cost,
-        rare_commits=report.rare_commits,
-        record_sizes=report.record_sizes,
+        learned_record_cost=report.learned.record_cost,
+        rare_commits=report.learned.rare_commits,
+        record_sizes=report.learned.record_sizes,
     )
 
 

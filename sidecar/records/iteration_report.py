@@ -11,11 +11,9 @@ from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.units import format_age
 from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.decision.decision import ScalingDecision
-from trimtab.sidecar.measurement.commit_interval import CommitInterval
 from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.measurement.load_estimator import LearnedFigures
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
-from trimtab.sidecar.measurement.record_cost import RecordCostStatus
-from trimtab.sidecar.measurement.record_sizes import SizeStatus
 from trimtab.sidecar.model.observation import GroupState, ObservedMember
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.records.plan_outcome import PlanOutcome
@@ -49,9 +47,7 @@ class IterationReport:
     group_state: GroupState = GroupState.UNKNOWN
     leader: str = ""  # the managing sidecar, as far as it is known
     forecast: ForecastStatus | None = None  # None without a season
-    record_cost: RecordCostStatus | None = None  # None if it is not learned
-    rare_commits: CommitInterval | None = None  # None if the group commits within the grace
-    record_sizes: SizeStatus | None = None  # None while no size is known
+    learned: LearnedFigures = field(default_factory=LearnedFigures)
 
     @property
     def handover_seconds(self) -> tuple[float, ...]:

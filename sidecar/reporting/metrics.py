@@ -187,8 +187,8 @@ class SidecarMetrics(Collector):
         yield from self._collect_plan(group, report)
         for attribute, name, text in FORECAST_GAUGES if report.forecast is not None else ():
             yield _build_gauge(group, name, text, getattr(report.forecast, attribute))
-        for attribute, name, text in RECORD_COST_GAUGES if report.record_cost is not None else ():
-            yield _build_gauge(group, name, text, getattr(report.record_cost, attribute))
+        for attribute, name, text in RECORD_COST_GAUGES if report.learned.record_cost is not None else ():
+            yield _build_gauge(group, name, text, getattr(report.learned.record_cost, attribute))
         yield _build_gauge(group, "trimtab_plan_epoch", "Epoch of the plan", report.epoch)
         yield _build_conditions(group, report)
         learned = GaugeMetricFamily(

@@ -28,7 +28,7 @@ def measure_transactions(run: DirtyRun) -> Figures:
         begun = monotonic()
         while (elapsed := monotonic() - begun) < run.seconds:
             Event().wait(5.0)
-            (load,), now = monitor.measure().write_rates.values(), monotonic()
+            (load,), now = monitor.measure().load.write_rates.values(), monotonic()
             if elapsed > 2 * WINDOW_S:
                 ratios.append((load.records_per_s or 0.0) / producer.get_committed_rate(now - WINDOW_S, now))
         is_told = _open_transaction(run, topic, monitor)

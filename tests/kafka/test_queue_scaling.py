@@ -138,13 +138,13 @@ def test_kmq_backlog_counts_messages_by_state(
         eventually(lambda: has_counts(1, 4, 0))
         received.extend(queue.receive(1, 5))
         eventually(lambda: has_counts(0, 5, 0))
-        assert not is_idle(measurements[-1].write_rates)
+        assert not is_idle(measurements[-1].load.write_rates)
         for message in received[:3]:
             message.retry(3600)
         for message in received[3:]:
             message.ack()
         eventually(lambda: has_counts(0, 0, 3))
-        eventually(lambda: is_idle(monitor.measure().write_rates))
+        eventually(lambda: is_idle(monitor.measure().load.write_rates))
 
 
 def test_kmq_backlog_is_unknown_without_a_tracker(
@@ -161,7 +161,7 @@ def test_kmq_backlog_is_unknown_without_a_tracker(
         eventually(lambda: any("trimtab redeliver" in t for t in monitor.measure().errors))
         measurement = monitor.measure()
         assert measurement.queue == QueueBacklog(QueueKind.KMQ)
-        assert not is_idle(measurement.write_rates)
+        assert not is_idle(measurement.load.write_rates)
 
 
 def test_share_group_backlog_counts_until_settlement(
@@ -191,7 +191,7 @@ def test_share_group_backlog_counts_until_settlement(
             message.ack()
         queue.receive(0, 0)
         eventually(lambda: monitor.measure().queue == QueueBacklog(QueueKind.SHARE, 0))
-        eventually(lambda: is_idle(monitor.measure().write_rates))
+        eventually(lambda: is_idle(monitor.measure().load.write_rates))
     _assert_custom_requests_work(config, name)
 
 

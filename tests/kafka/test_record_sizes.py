@@ -56,7 +56,7 @@ def test_sizes_with_a_heavy_tail(
         begun = monotonic()
         while (elapsed := monotonic() - begun) < 8 * WINDOW_S:
             pause.wait(0.5)
-            measured, now = monitor.measure().write_rates.values(), monotonic()
+            measured, now = monitor.measure().load.write_rates.values(), monotonic()
             if elapsed > 2 * WINDOW_S:
                 told = sum(load.bytes_per_s or 0.0 for load in measured)
                 errors.append(abs(told / producer.get_written_rate(now - 2 * WINDOW_S, now) - 1))
@@ -79,7 +79,7 @@ def test_markers_and_aborted_records_are_no_load(
         begun = monotonic()
         while (elapsed := monotonic() - begun) < 5 * WINDOW_S:
             pause.wait(0.5)
-            (load,), now = monitor.measure().write_rates.values(), monotonic()
+            (load,), now = monitor.measure().load.write_rates.values(), monotonic()
             if elapsed > 3 * WINDOW_S:
                 true = producer.get_committed_rate(now - 1.5 * WINDOW_S, now)
                 told.append(((load.records_per_s or 0.0) / true, (load.bytes_per_s or 0.0) / true / SMALL))
@@ -125,10 +125,10 @@ def test_an_open_transaction_is_reported_and_no_backlog(
     eventually(is_reported)
     line = rf"of producer \d+ \('{transactional_id}'\), open for \d+ s, 51 offsets cannot be read"
     assert re.match(line, found[-1].open_transactions[TopicPartition(name, 0)])
-    assert found[-1].write_rates[TopicPartition(name, 0)].backlog_records == 1
+    assert found[-1].load.write_rates[TopicPartition(name, 0)].backlog_records == 1
     consumer.commit(offsets=[RawPartition(name, 0, 10)], asynchronous=False)
     uncommitted = monitor.measure()
     assert uncommitted.open_transactions == {}
-    assert uncommitted.write_rates[TopicPartition(name, 0)].backlog_records == 42
+    assert uncommitted.load.write_rates[TopicPartition(name, 0)].backlog_records == 42
     consumer.close()
     hung.abort_transaction()

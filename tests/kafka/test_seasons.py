@@ -19,6 +19,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.kafka.shared_control_topics import GroupControlTopics, SharedControlTopics
 from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.measurement.load_estimator import LoadEstimate
 from trimtab.sidecar.measurement.load_forecast import ForecastStatus
 from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.readings.group_monitor import GroupMeasurement
@@ -45,7 +46,7 @@ class World:
     def measure(self) -> GroupMeasurement:
         rate = 100 + 60 * math.sin(2 * math.pi * self.clock.wall() / SEASON)
         return GroupMeasurement(
-            dict.fromkeys(PARTITIONS, PartitionLoad(rate, 0.0)), self.describe_group(), {}, ()
+            LoadEstimate(dict.fromkeys(PARTITIONS, PartitionLoad(rate, 0.0))), self.describe_group(), {}, ()
         )
 
     def describe_group(self) -> ObservedGroup:

@@ -75,7 +75,7 @@ def test_monitor_measures_write_rates(
         pause.wait(0.5)
         last = monitor.measure()
         assert last.errors == ()
-        rates = {p.partition: load.bytes_per_s for p, load in last.write_rates.items()}
+        rates = {p.partition: load.bytes_per_s for p, load in last.load.write_rates.items()}
         # a producer that a busy machine held up is faster for a window
         return rates == pytest.approx({n: 200 * (n + 1) * SIZE for n in range(3)}, rel=0.15)
 
@@ -105,19 +105,21 @@ def test_monitor_reads_members_and_backlog(
         def joined() -> bool:
             consumer.poll(0.05)
             measurements.append(monitor.measure())
-            return bool(measurements[-1].write_rates) and measurements[-1].group.state is GroupState.STABLE
+            return (
+                bool(measurements[-1].load.write_rates) and measurements[-1].group.state is GroupState.STABLE
+            )
 
         eventually(joined)
         (reader,) = measurements[-1].group.members
         both = {TopicPartition(name, 0), TopicPartition(name, 1)}
         assert (reader.instance, reader.owned_partitions) == ("worker-1", both)
-        assert measurements[-1].write_rates[TopicPartition(name, 0)].backlog_records == 10
+        assert measurements[-1].load.write_rates[TopicPartition(name, 0)].backlog_records == 10
         note = RawPartition(name, 0, 4, '{"handover": 0.5, "at": 1}')
         consumer.commit(offsets=[note], asynchronous=False)
     finally:
         consumer.close()
     after = monitor.measure()
-    assert after.write_rates[TopicPartition(name, 0)].backlog_records == 6
+    assert after.load.write_rates[TopicPartition(name, 0)].backlog_records == 6
     assert after.commit_metadata == {TopicPartition(name, 0): '{"handover": 0.5, "at": 1}'}
     assert after.group.state is GroupState.EMPTY
 
@@ -136,8 +138,8 @@ def test_a_topic_that_the_group_has_left_is_no_load(
     consumer.commit(offsets=[RawPartition(left, 0, 1), RawPartition(read, 0, 1)], asynchronous=False)
     monitor, measured = open_monitor(), list[GroupMeasurement]()
     before = monitor.measure()
-    assert {p.topic for p in before.write_rates} == {left, read}
-    assert set(before.write_rates.values()) == {PartitionLoad()}
+    assert {p.topic for p in before.load.write_rates} == {left, read}
+    assert set(before.load.write_rates.values()) == {PartitionLoad()}
     assert UNKNOWN_TOPICS in before.errors
     consumer.subscribe([read])
 
@@ -153,7 +155,7 @@ def test_a_topic_that_the_group_has_left_is_no_load(
     after = monitor.measure()
     assert after.group.state is GroupState.EMPTY
     for found in (measured[-1], after):
-        assert {p.topic for p in found.write_rates} == {read}
+        assert {p.topic for p in found.load.write_rates} == {read}
         assert UNKNOWN_TOPICS not in found.errors
 
 
@@ -218,17 +220,17 @@ def test_monitor_measures_consumption_from_commits(
         committed[0] += 10
         consumer.commit(offsets=[RawPartition(name, 0, committed[0])], asynchronous=False)
         measurements.append(monitor.measure())
-        return measurements[-1].consumption_rates.get(partition, 0.0) > 0
+        return measurements[-1].load.consumption_rates.get(partition, 0.0) > 0
 
     try:
         eventually(consumes)
     finally:
         consumer.close()
-    assert measurements[-1].write_rates[partition].backlog_records == 10_000 - committed[0]
+    assert measurements[-1].load.write_rates[partition].backlog_records == 10_000 - committed[0]
     admin.delete_consumer_groups([group])[group].result(10)
     after = monitor.measure()
-    assert after.write_rates[partition].backlog_records is None
-    assert after.consumption_rates == {}
+    assert after.load.write_rates[partition].backlog_records is None
+    assert after.load.consumption_rates == {}
 
 
 class Batching:
@@ -289,7 +291,7 @@ def test_freshness_estimate_matches_record_ages(
         times, warm, first = [], len(reader.ages), len(reader.commits)
         for _ in range(count):
             times.append(monotonic())
-            sample = sample_ages(times[-1], monitor.measure().write_rates)
+            sample = sample_ages(times[-1], monitor.measure().load.write_rates)
             samples.extend([] if sample is None else [sample])
             pause.wait(0.5)
         commits = reader.commits[first:]
@@ -316,7 +318,7 @@ def test_freshness_estimate_matches_record_ages(
 def test_missing_topic_is_reported(open_monitor: Callable[..., GroupMonitor]) -> None:
     """A configured topic that does not exist is in `errors`; no exception is raised."""
     measurement = open_monitor(topics="no-such-topic").measure()
-    assert measurement.write_rates == {}
+    assert measurement.load.write_rates == {}
     assert "topic 'no-such-topic' does not exist" in measurement.errors
 
 

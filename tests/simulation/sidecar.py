@@ -12,6 +12,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.sidecar.errors import BrokerTimeoutError
 from trimtab.sidecar.kafka.broker_client import parse_member
 from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.measurement.load_estimator import LoadEstimate
 from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ReplicaInstance
 from trimtab.sidecar.readings.group_monitor import GroupMeasurement
 from trimtab.sidecar.readings.promised_partitions import PromiseTracker
@@ -86,7 +87,7 @@ class Watch:
         now = self._at.hub.now
         unreleased = self._promises.list_unreleased(group.members, metadata, green.EPOCH + now, now)
         group = replace(group, unreleased=unreleased)
-        return GroupMeasurement(write_rates, group, {}, errors)
+        return GroupMeasurement(LoadEstimate(write_rates), group, {}, errors)
 
     def _view(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         try:

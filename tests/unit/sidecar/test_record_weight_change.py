@@ -13,6 +13,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.sidecar.decision.decision_memory import ScaleUpEvaluation
 from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.measurement.load_estimator import LoadEstimate
 from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.readings.group_monitor import GroupMeasurement
@@ -45,15 +46,13 @@ class World:
 
     def measure(self) -> GroupMeasurement:
         heavier = self.weights.byte + self.weights.record / SIZE
-        return GroupMeasurement(
+        load = LoadEstimate(
             dict.fromkeys(PARTITIONS, PartitionLoad(heavier * self.wave(), backlog_bytes=self.backlog)),
-            self.describe_group(),
-            {},
-            (),
-            consumption_rates=dict.fromkeys(PARTITIONS, heavier * READ),
+            dict.fromkeys(PARTITIONS, heavier * READ),
             record_weights=self.weights,
             byte_weights=dict.fromkeys(PARTITIONS, heavier),
         )
+        return GroupMeasurement(load, self.describe_group(), {}, ())
 
     def describe_group(self) -> ObservedGroup:
         idle = (ObservedMember(f"id-{name}", name) for name in self.idle)

@@ -16,6 +16,7 @@ from trimtab.common.errors import SettingError
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.errors import BrokerTimeoutError, ScalingPostponedError
 from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.measurement.load_estimator import LoadEstimate
 from trimtab.sidecar.model.observation import (
     GroupState,
     ObservedGroup,
@@ -54,7 +55,9 @@ class World:
     reports: list[IterationReport] = field(default_factory=list)
 
     def measure(self) -> GroupMeasurement:
-        return GroupMeasurement({PARTITION: PartitionLoad(bytes_per_s=250.0)}, self.describe_group(), {}, ())
+        return GroupMeasurement(
+            LoadEstimate({PARTITION: PartitionLoad(bytes_per_s=250.0)}), self.describe_group(), {}, ()
+        )
 
     def describe_group(self) -> ObservedGroup:
         return ObservedGroup(GroupState.STABLE, (ObservedMember("id", "worker-1", frozenset({PARTITION})),))

@@ -25,6 +25,7 @@ from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteR
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.errors import BrokerTimeoutError, KubernetesUnavailableError, StartupError
 from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
+from trimtab.sidecar.measurement.load_estimator import LearnedFigures, LoadEstimate
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.model.observation import (
     GroupState,
@@ -80,10 +81,10 @@ class Simulated:
     def measure(self) -> GroupMeasurement:
         if self.away:
             nothing = {p: PartitionLoad() for p in PARTITIONS}
-            return GroupMeasurement(nothing, ObservedGroup(), {}, ("no broker answers",))
+            return GroupMeasurement(LoadEstimate(nothing), ObservedGroup(), {}, ("no broker answers",))
         rates = {p: PartitionLoad(s, backlog_records=None if s is None else 0) for p, s in self.rates.items()}
-        learned: dict[str, Any] = {"record_weights": self.weights, "record_cost": self.cost}
-        return GroupMeasurement(rates, self.describe_group(), {}, (), **learned)
+        load = LoadEstimate(rates, learned=LearnedFigures(self.cost), record_weights=self.weights)
+        return GroupMeasurement(load, self.describe_group(), {}, ())
 
     def describe_group(self) -> ObservedGroup:
         if self.away:

@@ -114,12 +114,12 @@ def test_a_learned_cost_weighs_small_records_more() -> None:
         found = made.estimate_load(STEP * turn, readings, ObservedGroup(GroupState.STABLE, owners))
         weights.append((found.write_rates[A].weight, found.write_rates[B].weight))
     assert weights[5] == (10_000.0, 10_000.0)
-    assert found.record_cost is not None
-    assert found.record_cost.is_used
+    assert found.learned.record_cost is not None
+    assert found.learned.record_cost.is_used
     small, large = (weight or 0.0 for weight in weights[-1])
     assert small / large == pytest.approx(10, rel=0.01)
     assert small + large == pytest.approx(20_000)
-    assert made.record_weights.record > 0
+    assert found.record_weights.record > 0
     written = {p: (found.write_rates[p].bytes_per_s or 0.0) / found.byte_weights[p] for p in (A, B)}
     assert written == pytest.approx({A: 10_000.0, B: 10_000.0})
 
@@ -137,7 +137,7 @@ def test_rare_commits_are_neither_a_backlog_nor_stuck(estimator: LoadEstimator, 
     assert not any(one.stuck_partitions for one in found)
     required = [load.required_bytes_per_s for one in found[1:] for load in one.write_rates.values()]
     assert set(required) == {SPEED}
-    told = found[-1].rare_commits
+    told = found[-1].learned.rare_commits
     assert told is not None
     assert told.format_line() == "Commits: every 290 s, as learned; backlog younger than 362 s is not overdue"
     assert found[-1].consumption_rates[A] == pytest.approx(SPEED, rel=0.35)
@@ -145,7 +145,7 @@ def test_rare_commits_are_neither_a_backlog_nor_stuck(estimator: LoadEstimator, 
 
 def test_a_group_that_never_commits_is_stuck_at_last(estimator: LoadEstimator) -> None:
     """A consumer that hangs from the start shows no interval; ten minutes in all, at a window of 30 s."""
-    told = turns(estimator, 0, 30).rare_commits
+    told = turns(estimator, 0, 30).learned.rare_commits
     assert told is not None
     assert told.format_line().startswith(
         "Commits: how often is not known yet; until two have been seen backlog younger"
@@ -157,5 +157,5 @@ def test_one_stuck_partition_is_no_rare_commit(estimator: LoadEstimator) -> None
     """The others show how often the group commits."""
     turns(estimator, 0, 3, moving=[A, B])
     found = turns(estimator, 3, 20, moving=[B])
-    assert found.rare_commits is None
+    assert found.learned.rare_commits is None
     assert found.stuck_partitions == {A}

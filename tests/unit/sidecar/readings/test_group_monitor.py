@@ -80,8 +80,8 @@ def test_a_partition_without_metadata_is_unknown(slow: Slow, monitor: GroupMonit
     """A revoked right does not make an owned partition vanish, so no consumer is removed for it."""
     slow.read = frozenset({A, TopicPartition("hidden", 3)})
     found = monitor.measure()
-    assert found.write_rates[TopicPartition("hidden", 3)].bytes_per_s is None
-    assert not is_idle(found.write_rates)
+    assert found.load.write_rates[TopicPartition("hidden", 3)].bytes_per_s is None
+    assert not is_idle(found.load.write_rates)
 
 
 def test_what_could_not_be_sampled_is_an_error(monitor: GroupMonitor) -> None:
@@ -95,4 +95,4 @@ def test_a_slow_answer_does_not_distort_the_write_rate(slow: Slow, monitor: Grou
     for slow.others in (8.0, 0.0, 6.0):
         found = monitor.measure()
         slow.now += 5.0
-    assert found.write_rates[A].bytes_per_s == pytest.approx(1000.0)
+    assert found.load.write_rates[A].bytes_per_s == pytest.approx(1000.0)

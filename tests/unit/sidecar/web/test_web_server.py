@@ -18,6 +18,7 @@ from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.errors import StartupError
 from trimtab.sidecar.measurement.handover_time import PartitionMove
+from trimtab.sidecar.measurement.load_estimator import LearnedFigures
 from trimtab.sidecar.measurement.record_cost import RecordCostStatus
 from trimtab.sidecar.records.iteration_report import IterationReport
 from trimtab.sidecar.records.plan_outcome import PlanOutcome
@@ -82,7 +83,7 @@ def report(*, reachable: bool = True, handovers: tuple[float, ...] = ()) -> Iter
         conditions=(
             build_condition(ConditionType.SCALE_UP_SUSPENDED, "NoEffect", "no more is read", "look"),
         ),
-        record_cost=RecordCostStatus(41, 200.0, 9e6, 0.12, is_used=True),
+        learned=LearnedFigures(RecordCostStatus(41, 200.0, 9e6, 0.12, is_used=True)),
         errors=() if reachable else ("group lake: no answer",),
     )
 
