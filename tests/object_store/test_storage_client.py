@@ -1,5 +1,6 @@
-"""Without a client for the storage of its tables the process ends, with an error that names the setting."""
+"""Without a client for the storage of its tables nothing waits for an outage: the error names the setting."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from object_store.ingest import Ingest
 from object_store.rig import WAREHOUSE, ObjectStoreRig
 
 pytestmark = [pytest.mark.object_store, pytest.mark.broker]
+
+ADVICE = "set lake.storage"
 
 
 def lacking(table_format: str, object_store: ObjectStoreRig) -> dict[str, Any]:
@@ -19,15 +22,13 @@ def lacking(table_format: str, object_store: ObjectStoreRig) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"lake.file.writer": "spark"},  # the catalog alone knows where tables are: the first batch finds out
-        {"lake.file.writer": "arrow"},
         {"lake.warehouse": WAREHOUSE},
         {"lake.format": "delta"},
         {"lake.format": "delta", "lake.warehouse": WAREHOUSE.replace("s3:", "s3a:")},
     ],
-    ids=["rest-spark", "rest-arrow", "rest-warehouse", "delta", "delta-s3a"],
+    ids=["rest-warehouse", "delta", "delta-s3a"],
 )
-def test_a_missing_client_is_named(
+def test_a_missing_client_is_named_at_the_start(
     settings: dict[str, Any], object_store: ObjectStoreRig, ingest: Ingest, credentials: None
 ) -> None:
     """Not as a constructor that Iceberg cannot find, nor as an outage to wait for."""
@@ -35,4 +36,27 @@ def test_a_missing_client_is_named(
     given = lacking(settings.get("lake.format", "iceberg"), object_store) | settings
     process = ingest.start({"lake.table": "lacking.{topic}", **given})
     assert process.wait(180) == 2, ingest.read_log()
-    assert "set lake.storage" in ingest.read_log()
+    assert ADVICE in ingest.read_log()
+
+
+@pytest.mark.parametrize("writer", ["spark", "arrow"], ids=["rest-spark", "rest-arrow"])
+def test_a_table_whose_storage_has_no_client_is_halted(
+    writer: str,
+    object_store: ObjectStoreRig,
+    ingest: Ingest,
+    credentials: None,
+    eventually: Callable[..., None],
+) -> None:
+    """A REST catalog alone knows where a table is; other tables may be elsewhere, so the process goes on."""
+    del credentials
+    given = lacking("iceberg", object_store) | {"lake.file.writer": writer}
+    process = ingest.start({"lake.table": "lacking.{topic}", **given})
+    halts = (" halted, ", ADVICE)
+    eventually(
+        lambda: (
+            process.poll() is not None
+            or any(all(part in line for part in halts) for line in ingest.read_log().splitlines())
+        ),
+        timeout=180,
+    )
+    assert process.poll() is None, ingest.read_log()
