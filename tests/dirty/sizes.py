@@ -13,7 +13,7 @@ from dirty.topics import MEAN_SIZE, PARETO_MEAN_SIZE, Sized, draw_mixed, draw_pa
 BYTES_PER_S = 260_000.0
 WINDOW_S = 30.0
 SETTLING_S = 150.0  # consumers start, and read what was written before
-OVERSIZED = "split the key"
+OVERSIZED = "PartitionOversized"
 
 
 def measure_mixed_sizes(run: DirtyRun) -> Figures:
