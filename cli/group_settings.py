@@ -1,7 +1,7 @@
 """The settings of the group that a command works on, from its options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from trimtab.cli.setting_pairs import parse_pairs
@@ -34,20 +34,23 @@ class SelectedGroup:
 
 
 def load_group_settings(
-    options: GroupOptions, more: Mapping[str, Any] | None = None
+    options: GroupOptions, times: Mapping[str, Any] | None = None
 ) -> tuple[SidecarSettings, bool]:
-    """Return the settings, and whether a capacity is among them. Raises as `select_group` does."""
-    selected = select_group(options, more)
-    return selected.settings, selected.is_capacity_known
+    """Return the settings, with a command's own times of measuring, and whether a capacity is among them.
+
+    Raises as `select_group` does. Only the file's own times must fit its other settings.
+    """
+    selected = select_group(options)
+    return replace(selected.settings, **(times or {})), selected.is_capacity_known
 
 
-def select_group(options: GroupOptions, more: Mapping[str, Any] | None = None) -> SelectedGroup:
+def select_group(options: GroupOptions) -> SelectedGroup:
     """Return the group that options name, from flags, file, or Kubernetes objects.
 
     Raises SettingError; StartupError, KubernetesUnavailableError and KubernetesRejectedError if the file
     leaves groups to Kubernetes objects.
     """
-    flags = {**options.flags, **(more or {})}
+    flags = options.flags
     file = read_settings_file(options.config)
     # before the settings' own check, which would name the capacity, too
     missing = [f"--{name}" for name in ("bootstrap", "group") if name not in {**file, **flags}]

@@ -13,7 +13,7 @@
    are fewer than run, scale-up is suspended, too, and once another window has shown the same rate, the group
    is scaled down to them. Otherwise the suspension ends.
 6. If these read less over a window, as many as before may run again until the retry.
-7. The same without a scale-up to compare with: if for two windows every consumer was behind with all it owns
+7. The same where no scale-up has told fewer: if for two windows every consumer was behind with all it owns
    and they read less than `HELD_UP_SHARE` of their capacity together, a third of them is taken back to see
    whether the others read as much; then the next third, down to what the capacity needs. If they do not, it
    is no limit, but a capacity that is set too high: all run again, and none is taken back until another is
@@ -171,11 +171,14 @@ def _may_try_fewer(model: GroupModel, running: int) -> bool:
 
 
 def _count_fewer(model: GroupModel, memory: DecisionMemory, rate: float, running: int) -> int:
-    """Return how many replicas to try next: by the rate of one if it was seen, else a third less."""
+    """Return how many replicas to try next: by the rate of one if that tells fewer, else a third less."""
     capacity = model.policy.placement.capacity * model.consumers_per_replica
-    least = max(1, model.policy.min_replicas)
-    needed = max(least, math.ceil(rate / (memory.replica_rate or capacity) - MEASUREMENT_ERROR))
-    return needed if memory.replica_rate else max(needed, running - max(1, running // 3))
+    by_rate, by_capacity = (
+        max(1, model.policy.min_replicas, math.ceil(rate / each - MEASUREMENT_ERROR))
+        for each in (memory.replica_rate or rate / running, capacity)
+    )
+    # what one has read is no limit of it if there was no more to read
+    return by_rate if by_rate < running else max(by_capacity, running - max(1, running // 3))
 
 
 def _count_readers(model: GroupModel, replicas: int) -> str:

@@ -19,7 +19,12 @@ from trimtab.sidecar.measurement.handler_work import HandlerWorkTracker
 from trimtab.sidecar.measurement.partition_weights import weigh_loads, weigh_rates
 from trimtab.sidecar.measurement.record_cost import RecordCostLearner, RecordCostStatus
 from trimtab.sidecar.measurement.record_sizes import RecordSizes, SampledBatch, SizeStatus
-from trimtab.sidecar.measurement.write_rate import OffsetReadings, SlidingWindow, WriteRateMeter
+from trimtab.sidecar.measurement.write_rate import (
+    CounterSample,
+    OffsetReadings,
+    SlidingWindow,
+    WriteRateMeter,
+)
 from trimtab.sidecar.measurement.write_rate_variance import WriteRateVariance
 from trimtab.sidecar.model.catch_up_policy import add_required_rates, compute_overdue_bytes
 from trimtab.sidecar.model.observation import ObservedGroup
@@ -58,7 +63,7 @@ class LoadEstimator:
     def __init__(self, settings: SidecarSettings) -> None:
         window = SlidingWindow(settings.window, settings.window / 2)
         self._set_window = self._consumption_window = settings.consumption_window
-        commits = _build_commit_window(self._set_window)
+        commits = _build_commit_window(self._set_window, ())
         self._meter = WriteRateMeter(
             window,
             commit_window=commits,
@@ -131,7 +136,9 @@ class LoadEstimator:
         window = extend_window(self._set_window, rare)
         if window != self._consumption_window:
             self._consumption_window = window
-            self._meter = replace(self._meter, commit_window=_build_commit_window(window))
+            # intervals differ a little: what was read in the last ones still counts
+            earlier = () if self._meter.commit_window is None else self._meter.commit_window.samples
+            self._meter = replace(self._meter, commit_window=_build_commit_window(window, earlier))
         return rare
 
     def _learn_record_cost(
@@ -174,7 +181,7 @@ class LoadEstimator:
         return frozenset(stuck)
 
 
-def _build_commit_window(seconds: float) -> SlidingWindow | None:
+def _build_commit_window(seconds: float, earlier: tuple[CounterSample, ...]) -> SlidingWindow | None:
     if not seconds:
         return None
-    return SlidingWindow(seconds, seconds / 2, min_spacing_s=seconds / COMMIT_SAMPLES)
+    return SlidingWindow(seconds, seconds / 2, earlier, min_spacing_s=seconds / COMMIT_SAMPLES)

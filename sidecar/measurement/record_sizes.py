@@ -9,7 +9,8 @@
 3. Samples tell how bytes read follow from log bytes: a regression over batches, through their means. It
    covers compression, headers of batches, markers and aborted transactions (of which a reader gets nothing),
    and topics in which large and small records compress differently. Partitions share what their topic has
-   learned, until they have samples of their own.
+   learned, until they have samples of their own. Batches that all refute it, as after a change of
+   compression, make it forget its past.
 4. *Density* is the share of offsets that a reader gets: no markers, aborted records, or holes of compaction.
 5. Without growth (no right to describe the cluster) the sampled mean counts, with its larger error.
 """
@@ -28,6 +29,8 @@ MEMORY_S: Final = 300.0  # of the past growth
 SAMPLE_MEMORY: Final = 0.9  # of the past batches, when a partition is sampled again
 TOPIC_OFFSETS: Final = 500.0  # sampled offsets that a partition's own samples weigh as much as its topic's
 SLOPE_PRIOR: Final = 0.05  # relative variance of log bytes below which bytes read are in proportion to them
+LEAST_REFUTING: Final = 4  # batches: of fewer, those of one of two producers may be drawn by chance
+REFUTING_CHANGE: Final = 0.25
 LEAST_PAST: Final = 6  # intervals from which chance is judged
 CHANGE_DEVIATIONS: Final = 4.0
 CHANGE_TOLERANCE: Final = 0.03  # offsets and sizes are not read at the same time
@@ -121,6 +124,14 @@ class BatchSums(NamedTuple):
         error = math.sqrt(residual / self.batches) / size if size else 0.0
         return RecordSize(size, self.density, error)
 
+    def is_refuted_by(self, batches: Sequence[SampledBatch]) -> bool:
+        """Return whether a reader gets much more of all these batches than the sums tell, or much less."""
+        read = [batch for batch in batches if batch.records]  # of markers nothing is read
+        told = [self.predict(b.log_bytes / b.offsets).bytes * b.offsets for b in read]
+        more = {batch.bytes > size for batch, size in zip(read, told, strict=True)}
+        change = sum(b.bytes for b in read) / sum(told) - 1 if sum(told) else 0.0
+        return len(read) >= LEAST_REFUTING and len(more) == 1 and abs(change) > REFUTING_CHANGE
+
     @property
     def density(self) -> float:
         """The records of an offset."""
@@ -169,6 +180,10 @@ class LogGrowth:
         for growth in old:
             moved = moved._remember(growth)  # noqa: SLF001 - of this class
         return moved._forget_changed()  # noqa: SLF001 - of this class
+
+    def keep_last(self) -> "LogGrowth":
+        """Return the growth of the last interval alone."""
+        return LogGrowth(self.last, self.window[-1:])
 
     def _remember(self, growth: Growth) -> "LogGrowth":
         kept = max(0.0, 1 - growth.seconds / MEMORY_S)
@@ -231,12 +246,21 @@ class RecordSizes:
 
     def add_samples(self, batches: Mapping[TopicPartition, Sequence[SampledBatch]]) -> "RecordSizes":
         """Add sampled batches."""
-        samples = dict(self.samples)
+        topics = self._sum_topics()
+        changed = {t for t, past in topics.items() if past.is_refuted_by(_list_of_topic(batches, t))}
+        samples = {p: sums for p, sums in self.samples.items() if p.topic not in changed}
+        growths = {p: g.keep_last() if p.topic in changed else g for p, g in self.growths.items()}
         for partition, found in batches.items():
             if found:
                 before = samples.get(partition, BatchSums())
                 samples[partition] = BatchSums.of_batches(found).add(before, SAMPLE_MEMORY)
-        return replace(self, samples=samples)
+        return replace(self, samples=samples, growths=growths)
+
+    def _sum_topics(self) -> dict[str, BatchSums]:
+        topics: dict[str, BatchSums] = {}
+        for p, sums in self.samples.items():
+            topics[p.topic] = topics.get(p.topic, BatchSums()).add(sums)
+        return topics
 
     def add_log_sizes(self, now: float, readings: Mapping[TopicPartition, LogReading]) -> "RecordSizes":
         """Add readings of logs, and forget those that were not read for long: samples are newer."""
@@ -258,9 +282,7 @@ class RecordSizes:
 
     def estimate_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, RecordSize]:
         """Return the size of each partition's offsets; those that nothing is known of are absent."""
-        topics: dict[str, BatchSums] = {}
-        for p, sums in self.samples.items():
-            topics[p.topic] = topics.get(p.topic, BatchSums()).add(sums)
+        topics = self._sum_topics()
         found = ((p, self._estimate_size(p, topics.get(p.topic))) for p in partitions)
         return {p: size for p, size in found if size is not None}
 
@@ -281,3 +303,9 @@ class RecordSizes:
         share = min(1.0, TOPIC_OFFSETS / topic.offsets)
         size = (own or BatchSums()).add(topic, share).predict(grown[0])
         return RecordSize(size.bytes, (own or topic).density, math.hypot(size.error, grown[1]))
+
+
+def _list_of_topic(
+    batches: Mapping[TopicPartition, Sequence[SampledBatch]], topic: str
+) -> list[SampledBatch]:
+    return [batch for p, found in batches.items() if p.topic == topic for batch in found]

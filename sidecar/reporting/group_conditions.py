@@ -178,7 +178,9 @@ def _find_open_transactions(facts: GroupFacts) -> FoundCondition:
         return None
     names = sorted(held)
     message = f"an open transaction hides the end of {format_first(names)} from its readers: {held[names[0]]}"
-    return "LastStableOffset", message, "end or abort it (kafka-transactions.sh find-hanging, abort)"
+    # no broker tells how a consumer reads
+    remedy = "end or abort it (kafka-transactions.sh find-hanging, abort); with read_uncommitted all is well"
+    return "LastStableOffset", message, remedy
 
 
 def _find_overload(facts: GroupFacts) -> FoundCondition:

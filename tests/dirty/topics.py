@@ -9,15 +9,18 @@ from steady import Background
 LARGE, SMALL, LARGE_SHARE = 50_000, 300, 0.02
 MEAN_SIZE = LARGE * LARGE_SHARE + SMALL * (1 - LARGE_SHARE)
 
+PARETO_INDEX, PARETO_LEAST = 1.2, 200
+PARETO_MEAN_SIZE = PARETO_LEAST * PARETO_INDEX / (PARETO_INDEX - 1)  # about: sizes end at the broker's limit
+
 
 def draw_mixed(draw: random.Random) -> int:
     """Return a size of which 2 % are 50 kB and the others 300 B."""
     return LARGE if draw.random() < LARGE_SHARE else SMALL
 
 
-def draw_pareto(draw: random.Random, least: int = 200, most: int = 900_000) -> int:
+def draw_pareto(draw: random.Random, most: int = 900_000) -> int:
     """Return a size of a Pareto distribution with infinite variance, cut where brokers refuse records."""
-    return min(most, int(least * draw.paretovariate(1.2)))
+    return min(most, int(PARETO_LEAST * draw.paretovariate(PARETO_INDEX)))
 
 
 class Sized(Background):

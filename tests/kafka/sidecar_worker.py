@@ -3,26 +3,15 @@
 With FILE and a rate the workers share a sink, which all of them together fill at that rate at most.
 """
 
-import fcntl
 import signal
 import sys
-from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any
 
+from shared_sink import reserve_sink
+
 from trimtab.consumer_sdk import Consumer
-
-
-def reserve_sink(file: str, seconds: float) -> float:
-    """Take the sink for so long, after those who came before; return the time at which that is over."""
-    with Path(file).open("a+") as shared:
-        fcntl.flock(shared, fcntl.LOCK_EX)
-        shared.seek(0)
-        free_at = max(monotonic(), float(shared.read() or 0.0)) + seconds
-        shared.truncate(0)
-        shared.write(str(free_at))
-        return free_at
 
 
 def main(instance: str, bootstrap: str, group: str, topic: str, rate: float, *shared: str) -> None:

@@ -143,6 +143,23 @@ def test_rare_commits_are_neither_a_backlog_nor_stuck(estimator: LoadEstimator, 
     assert found[-1].consumption_rates[A] == pytest.approx(SPEED, rel=0.35)
 
 
+def test_rare_commits_that_are_not_punctual_show_a_rate_and_what_is_stuck(estimator: LoadEstimator) -> None:
+    """Each interval differs a little from the last: what was read in the others still counts."""
+    group = ObservedGroup(GroupState.STABLE, (ObservedMember("one", "one", frozenset({A, B})),))
+    at, found = {30 * n + n % 2 * 2 for n in range(12)}, list[LoadEstimate]()
+    last = 0
+    for turn in range(300):
+        last = turn if turn in at else last
+        commits = {A: RATE * min(last, 150), B: RATE * last}
+        ends = dict.fromkeys((A, B), RATE * turn)
+        found.append(
+            estimator.estimate_load(STEP * turn, OffsetReadings((A, B), ends, {A: 0, B: 0}, commits), group)
+        )
+    assert found[149].consumption_rates[A] == pytest.approx(SPEED, rel=0.35)
+    assert found[-1].stuck_partitions == {A}
+    assert found[-1].consumption_rates[B] == pytest.approx(SPEED, rel=0.35)
+
+
 def test_a_group_that_never_commits_is_stuck_at_last(estimator: LoadEstimator) -> None:
     """A consumer that hangs from the start shows no interval; ten minutes in all, at a window of 30 s."""
     told = turns(estimator, 0, 30).learned.rare_commits

@@ -121,6 +121,27 @@ def test_a_change_of_sizes_is_followed_in_a_window() -> None:
         assert log.get_size().bytes == pytest.approx(log.get_true_mean(), rel=0.15)
 
 
+def compressed(records: list[int]) -> int:
+    return 61 + sum(records) // 3
+
+
+@pytest.mark.parametrize("draw", [draw_mixed, draw_pareto])
+@pytest.mark.parametrize(("before", "after"), [(uncompressed, compressed), (compressed, uncompressed)])
+def test_another_compression_is_followed_with_the_next_samples(
+    draw: Draw, before: Callable[[list[int]], int], after: Callable[[list[int]], int]
+) -> None:
+    """A producer that compresses from now on writes as much as before: what older batches held is past."""
+    errors: list[float] = []
+    for seed in range(20):
+        log = SimulatedLog(draw, before, seeded(seed))
+        for turn in range(36):
+            log.compress = before if turn < 18 else after
+            log.write(2_000, is_sampled=turn < 6 or turn % 6 == 0)
+            if turn > 18 + WINDOW / STEP:
+                errors.append(abs(log.get_size().bytes / log.get_true_mean() - 1))
+    assert sorted(errors)[int(0.95 * len(errors))] < 0.15
+
+
 def test_retention_and_a_new_leader_do_not_count() -> None:
     """An interval in which a log's beginning or leader changed tells nothing of its growth."""
     log = SimulatedLog(lambda _: 500)

@@ -496,6 +496,15 @@ def test_replicas_are_taken_back_without_a_scale_up_to_compare(share: float, lef
     assert "the sink behind them is the limit" in reasons[-1]
 
 
+def test_a_rate_that_the_load_has_limited_keeps_no_useless_replica() -> None:
+    """Before the scale-up one read 60 B/s, all that there was: so three are needed, but two read as much."""
+    policy = replace(POLICY, cooldown=0, max_replicas=3)
+    for replica_rate, left in ((60.0, [3, 2]), (45.0, [3, 2])):
+        found, reasons = follow_limit(lambda _: 150.0, 60, policy, start=3, replica_rate=replica_rate)
+        assert [n for n, _ in groupby(found)] == left
+        assert "3 consumers read no more than 2 (" in reasons[-1]
+
+
 def test_a_capacity_that_is_set_too_high_takes_replicas_back_once() -> None:
     """Four read less than six: all run again, and the rate of one is known from then on."""
     found, _ = follow_limit(lambda count: 30.0 * count, 200, replace(POLICY, cooldown=0), start=6)
@@ -565,7 +574,8 @@ def follow_limit(
 
     At turn `gone_at` the backlog is gone for once, and policy `then` applies from that turn on.
     """
-    plan, memory, found, reasons = replace(PLAN, replicas=start), CALM, list[int](), list[str]()
+    memory = replace(CALM, replica_rate=more.get("replica_rate", 0.0))
+    plan, found, reasons = replace(PLAN, replicas=start), list[int](), list[str]()
     for turn in range(turns):
         names = [f"w{n}" for n in range(plan.replicas)]
         reads = {w: dict.fromkeys(range(n, 12, len(names)), 90.0) for n, w in enumerate(names)}
