@@ -11,7 +11,7 @@ from markdown_it.token import Token
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
-OTHER_PAGES: Final = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")
+OTHER_PAGES: Final = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "tests/README.md")
 SOURCE_URL: Final = "https://github.com/trimtab/trimtab/blob/main/"
 
 LINK: Final = re.compile(r"(?<=\]\()(?P<target>[^)\s]+)(?P<title>\s+\"[^\"]*\")?(?=\))")
