@@ -175,10 +175,10 @@ bench: .venv/.dev ## run all benchmarks, short versions; each ends with one line
 
 PARTITIONS ?= 200
 TICKS ?= 500
-tables: .venv/.dev ## make the docs' tables of the closed loop: all heuristics, six deltas, four initial write rates; about an hour of CPU
+tables: .venv/.dev ## print tables of the closed loop, of which the docs show a part: all heuristics, six deltas, four initial write rates; about an hour of CPU
 	@$(BIN)/python benchmarks/bench_live.py --partitions $(PARTITIONS) --ticks $(TICKS) --initial random 0 50 100
 
-tables-sizes: .venv/.dev ## make the docs' tables of the closed loop at 40 to 300 partitions: walks, Zipf and constant rates; 2 minutes of CPU
+tables-sizes: .venv/.dev ## print tables of the closed loop at 40 to 300 partitions: walks, Zipf and constant rates; 2 minutes of CPU
 	@$(BIN)/python benchmarks/bench_live_sizes.py --partitions 40 80 160 300 --ticks 60
 
 tables-fronts: .venv/.dev ## make the docs' table of R at equal consumers: choose the move cost on three walks, report on four others; 16 minutes of CPU

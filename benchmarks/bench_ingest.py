@@ -11,7 +11,7 @@
   an Iceberg or a Delta table, without headers.
 - `delta_rs`: the tuned loop with deltalake, which appends batches of the same size.
 - `trimtab_ranges`: a prototype in which Spark's Kafka source reads ranges of offsets
-  and the sink commits them; docs/design.md says why it is not in the product.
+  and the sink commits them; designs/ranges-read-by-spark.md says why it is not in the product.
 - `spark_python_ranges`, only with `--cases`: the same with a data source in Python, whose tasks read by
   librdkafka.
 

@@ -9,7 +9,7 @@ partitions it prints a table in Markdown, as soon as its runs are done. A cell h
 3. those that left a consumer above its capacity;
 4. load ÷ capacity of the fullest consumer right after a decision.
 
-    python benchmarks/bench_live_sizes.py    # a small grid; make tables-sizes: that of docs/closed-loop.md
+    python benchmarks/bench_live_sizes.py    # a small grid; make tables-sizes: 40 to 300 partitions
 """
 
 import argparse

@@ -279,7 +279,7 @@ class StructuredStreamingDelta(StructuredStreaming):
 class SparkRanges(StructuredStreaming):
     """A prototype: Spark reads offset ranges from Kafka, the sink's flush commits each as a batch.
 
-    docs/design.md says why the sink does not read this way.
+    designs/ranges-read-by-spark.md says why the sink does not read this way.
     """
 
     def run(self, topic: str, count: int, on_start: Begun) -> None:  # noqa: ARG002 - up to the log's end

@@ -11,6 +11,7 @@ from markdown_it.token import Token
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
+OTHER_PAGES: Final = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "tests/README.md")
 SOURCE_URL: Final = "https://github.com/trimtab/trimtab/blob/main/"
 
 LINK: Final = re.compile(r"(?<=\]\()(?P<target>[^)\s]+)(?P<title>\s+\"[^\"]*\")?(?=\))")
@@ -31,8 +32,9 @@ class CodeBlock:
 
 
 def list_pages() -> list[Path]:
-    """Return the pages that people write, the README and CONTRIBUTING included."""
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+    """Return the pages that people write, for users and for contributors."""
+    folders = (DOCS, ROOT / "designs")
+    return [*map(ROOT.joinpath, OTHER_PAGES), *(page for one in folders for page in sorted(one.glob("*.md")))]
 
 
 def list_code_blocks(page: Path) -> list[CodeBlock]:

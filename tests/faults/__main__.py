@@ -1,4 +1,4 @@
-"""Fault injection into real processes; see docs/guarantees.md.
+"""Fault injection into real processes; see tests/README.md.
 
     python -m faults --faults 1000 --seed 1
 
