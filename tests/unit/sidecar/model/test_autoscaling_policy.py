@@ -499,9 +499,9 @@ def test_replicas_are_taken_back_without_a_scale_up_to_compare(share: float, lef
 def test_a_rate_that_the_load_has_limited_keeps_no_useless_replica() -> None:
     """Before the scale-up one read 60 B/s, all that there was: so three are needed, but two read as much."""
     policy = replace(POLICY, cooldown=0, max_replicas=3)
-    for replica_rate, left in ((60.0, [3, 2]), (45.0, [3, 2])):
-        found, reasons = follow_limit(lambda _: 150.0, 60, policy, start=3, replica_rate=replica_rate)
-        assert [n for n, _ in groupby(found)] == left
+    for rate in (60.0, 45.0):
+        found, reasons = follow_limit(lambda _: 150.0, 60, policy, start=3, replica_rate=rate)
+        assert [n for n, _ in groupby(found)] == [3, 2]
         assert "3 consumers read no more than 2 (" in reasons[-1]
 
 
@@ -609,10 +609,8 @@ def test_a_missed_slo_shortens_batches_before_it_adds_replicas() -> None:
     policy = replace(POLICY, freshness_slo=30.0, catch_up=CatchUpPolicy(30.0, 27.0))
     memory = replace(CALM, age_samples=tuple(AgeSample(NOW - 9 * n, AGES) for n in (1, 2, 3)))
     old = World({"a": {0: 30, 1: 30}, "b": {2: 30}}, waits=dict.fromkeys(range(3), 2700.0))
-    seen = replace(
-        old.seen(),
-        write_rates=add_required_rates(old.seen().write_rates, policy.catch_up, policy.usable_capacity),
-    )
+    rates = add_required_rates(old.seen().write_rates, policy.catch_up, policy.usable_capacity)
+    seen = replace(old.seen(), write_rates=rates)
     decision = decide(seen, policy, memory)
     assert decision.action is ScalingAction.ADOPT
     assert decision.plan is not None
@@ -695,10 +693,8 @@ def test_a_replica_that_never_joins_starts_no_other() -> None:
     world = World({"a": {0: 50, 1: 30}})
     pending = ReplicaInstance("b", alive=True, started_at=NOW - 5000)
     seen = replace(world.seen(), replicas=(*(world.seen().replicas or ()), pending))
-    assert (
-        decide(seen, memory=replace(CALM, recommendations=(TimestampedRecommendation(NOW - 50, 2),))).action
-        is ScalingAction.HOLD
-    )
+    memory = replace(CALM, recommendations=(TimestampedRecommendation(NOW - 50, 2),))
+    assert decide(seen, memory=memory).action is ScalingAction.HOLD
     decision = decide(seen)
     assert decision.plan is not None
     assert decision.plan.draining == ("b",)
