@@ -29,16 +29,16 @@ from ingest_meter import cpu_seconds, measure_resident_bytes
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaPartition
 from kafka.errors import KafkaError
-from kafka.protocol.consumer import JoinGroupRequest, SyncGroupRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import OffsetAndMetadata
 
-from trimtab.sidecar.kafka.coordinator_client import send_to_coordinator
+from trimtab.common.clock import SystemClock
+from trimtab.common.kafka_protocol import apis
+from trimtab.common.kafka_protocol.brokers import Brokers
 
 INTERVAL: Final = 10.0
 PATIENCE: Final = 420.0
 SESSION_MS: Final = 1_800_000  # Kafka's longest: the members send no heartbeats
-JOIN_VERSION: Final = 3  # before KIP-394, which asks for a second request
 RECORDS: Final = 1000  # a second, over all partitions
 MB: Final = 1e6
 
@@ -78,11 +78,13 @@ def join_groups(bootstrap: str, groups: dict[str, str], partitions: int) -> None
     """Give each group commits, and a member that owns its topic."""
     untyped: Any = KafkaAdminClient
     admin = untyped(bootstrap_servers=bootstrap)
+    brokers = Brokers({"bootstrap.servers": bootstrap}, SystemClock(), client_id="bench", timeout=30.0)
     wait_for_coordinator(admin, next(iter(groups)))
     for group, topic in groups.items():
         commits = {KafkaPartition(topic, n): OffsetAndMetadata(0, "", -1) for n in range(partitions)}
         admin.alter_group_offsets(group, commits)
-        join_group(admin, group, topic, partitions)
+        join_group(brokers, group, topic, partitions)
+    brokers.close()
     admin.close()
 
 
@@ -99,38 +101,22 @@ def wait_for_coordinator(admin: Any, group: str) -> None:
             return
 
 
-def join_group(admin: Any, group: str, topic: str, partitions: int) -> None:
-    """Make the admin client's connection a member of a group."""
+def join_group(brokers: Brokers, group: str, topic: str, partitions: int) -> None:
+    """Make a connection a static member of a group, which joins in one request."""
     untyped: Any = ConsumerProtocolSubscription
     subscription = untyped(topics=[topic], user_data=b"", owned_partitions=[], version=1).encode(version=1)
-    join: Any = JoinGroupRequest
-    joined = send_to_coordinator(
-        admin,
-        group,
-        join(
-            group_id=group,
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=SESSION_MS,
-            member_id="",
-            protocol_type="consumer",
-            protocols=[join.JoinGroupRequestProtocol(name="range", metadata=subscription)],
-            max_version=JOIN_VERSION,
-        ),
-    )
+    named = {"group_id": group, "group_instance_id": "bench"}
+    times = {"session_timeout_ms": SESSION_MS, "rebalance_timeout_ms": SESSION_MS}
+    protocols = [{"name": "range", "metadata": subscription}]
+    fields = {**named, **times, "member_id": "", "protocol_type": "consumer", "protocols": protocols}
+    joined = brokers.ask_coordinator(group, apis.JOIN_GROUP, fields)
     untyped = ConsumerProtocolAssignment
     assigned = untyped.TopicPartition(topic=topic, partitions=list(range(partitions)))
     assignment = untyped(assigned_partitions=[assigned], user_data=b"").encode(version=1)
-    sync: Any = SyncGroupRequest
-    placed = sync.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=assignment)
-    request = sync(
-        group_id=group,
-        generation_id=joined.generation_id,
-        member_id=joined.member_id,
-        assignments=[placed],
-        max_version=2,
-    )
-    response = send_to_coordinator(admin, group, request)
-    assert not response.error_code, f"{group}: error {response.error_code}"
+    placed = [{"member_id": joined.member_id, "assignment": assignment}]
+    member = {"generation_id": joined.generation_id, "member_id": joined.member_id, "assignments": placed}
+    protocol = {"protocol_type": "consumer", "protocol_name": "range"}
+    brokers.ask_coordinator(group, apis.SYNC_GROUP, {**named, **member, **protocol})
 
 
 @contextmanager

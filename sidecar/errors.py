@@ -14,7 +14,6 @@ PeerError
 ├── ReplicaCountUnavailableError     no replica count for KEDA now (retryable)
 ├── KubernetesUnavailableError       the API server is unavailable or overloaded (retryable)
 ├── KubernetesRejectedError          a permission, workload or valid value is missing (retryable)
-├── GroupRequestAbortedError         the sidecar stops before the group has answered (retryable)
 ├── NotLeaderError                   another sidecar may be active (retryable)
 └── ScalingPostponedError            Kubernetes might remove another pod than requested (retryable)
 """
@@ -88,12 +87,6 @@ class KubernetesRejectedError(PeerError):
 
 class ScalingPostponedError(PeerError):
     """Kubernetes might remove another pod than requested; the next iteration retries."""
-
-    retryable: ClassVar[bool] = True
-
-
-class GroupRequestAbortedError(PeerError):
-    """The sidecar stops before the group has answered; the next sidecar joins again."""
 
     retryable: ClassVar[bool] = True
 

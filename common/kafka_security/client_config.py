@@ -89,6 +89,7 @@ UNSUPPORTED_SETTINGS: Final[Mapping[str, str]] = {
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 # accepted without TLS: many write out librdkafka's default
 _HARMLESS_TLS_SETTINGS: Final = frozenset({"ssl.endpoint.identification.algorithm"})
+DEFAULT_KAFKA_PORT: Final = 9092
 KAFKA_PYTHON_LOGGERS: Final = ("kafka.net.connection", "kafka.protocol.parser")
 _SASL_LOG_LINE: Final = re.compile(r"Sasl\w*Request|Send: ")
 
@@ -196,6 +197,18 @@ def _check_sasl_settings(config: Mapping[str, Any]) -> None:
 def extract_connection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the connection settings of a configuration."""
     return {name: value for name, value in config.items() if name.startswith(CONNECTION_PREFIXES)}
+
+
+def parse_addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Return host and port of each bootstrap server."""
+    servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
+    addresses: list[tuple[str, int]] = []
+    for server in servers.split(","):
+        # librdkafka takes "SSL://host:port" and "[::1]:port", too
+        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+        has_port = bool(host) and port.isdecimal()
+        addresses.append((host.strip("[]"), int(port)) if has_port else (server, DEFAULT_KAFKA_PORT))
+    return addresses
 
 
 def find_token_callback(config: Mapping[str, Any]) -> tokens.TokenCallback | None:

@@ -23,7 +23,6 @@ PREFLIGHT_TIMEOUT_S: Final = 5.0
 LOGIN_POLL_S: Final = 0.1
 HANDSHAKE_ATTEMPTS: Final = 3
 HANDSHAKE_RETRY_DELAY_S: Final = 0.5
-DEFAULT_KAFKA_PORT: Final = 9092
 
 # ApiVersions v0, which needs no login: size, API key, API version, correlation id, no client id
 API_VERSIONS_REQUEST: Final = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -60,7 +59,7 @@ def diagnose_connection(config: Mapping[str, Any], *, timeout: float = PREFLIGHT
     check_connection(config, timeout=timeout)
     # only here: the handshake leaves an error in the log of a listener without TLS
     if not client_config.security_protocol(config).endswith("SSL"):
-        for address in _parse_addresses(config):
+        for address in client_config.parse_addresses(config):
             _reject_tls_listener(config, address, timeout)
 
 
@@ -71,21 +70,10 @@ def check_token(config: Mapping[str, Any], clock: Clock | None = None) -> None:
         tokens.fetch_token(callback, oauth_config, (clock or SystemClock()).wall())
 
 
-def _parse_addresses(config: Mapping[str, Any]) -> list[tuple[str, int]]:
-    servers = str(config.get("bootstrap.servers") or config.get("metadata.broker.list") or "")
-    addresses: list[tuple[str, int]] = []
-    for server in servers.split(","):
-        # librdkafka takes "SSL://host:port" and "[::1]:port", too
-        host, _, port = server.strip().rpartition("://")[2].rpartition(":")
-        has_port = bool(host) and port.isdecimal()
-        addresses.append((host.strip("[]"), int(port)) if has_port else (server, DEFAULT_KAFKA_PORT))
-    return addresses
-
-
 def _find_reachable_broker(config: Mapping[str, Any], timeout: float, clock: Clock) -> tuple[str, int] | None:
     """Return the first broker that accepts the connection; None if none is reachable."""
     refused: TlsHandshakeError | None = None
-    for address in _parse_addresses(config):
+    for address in client_config.parse_addresses(config):
         try:
             if _connect_with_retries(config, address, timeout, clock):
                 return address

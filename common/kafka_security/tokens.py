@@ -5,9 +5,10 @@ and its expiry in seconds since the epoch, optionally followed by principal and 
 """
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
+from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TokenEndpointError
 
 TokenCallback: TypeAlias = Callable[[str], tuple[Any, ...]]
@@ -52,3 +53,26 @@ def fetch_token(token_callback: TokenCallback, config: str, now: float) -> tuple
             f"{OAUTH_CALLBACK_SETTING} gives a token that ended {now - end:.0f} s ago"
         )
     return answer
+
+
+class CachedToken:
+    """The last token, until shortly before its end; for clients that ask for it at each connection."""
+
+    def __init__(self, token_callback: TokenCallback, config: str, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._token_callback = token_callback
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._cached_token: tuple[Any, ...] = ("", 0.0)
+
+    def token(self) -> str:
+        """Return a valid token. Raises SaslAuthenticationError."""
+        now = self._clock.wall()
+        if float(self._cached_token[1]) - TOKEN_RENEWAL_MARGIN_S <= now:
+            self._cached_token = fetch_token(self._token_callback, self._config, now)
+        return str(self._cached_token[0])
+
+    def extensions(self) -> dict[str, str]:
+        """Return the SASL extensions that came with the token (KIP-342)."""
+        given: Mapping[str, str] | None = next(iter(self._cached_token[EXTENSIONS_INDEX:]), None)
+        return dict(given or {})

@@ -13,19 +13,18 @@ from dataclasses import replace
 from math import inf
 from typing import Final
 
-from kafka.errors import (
-    FencedInstanceIdError,
-    GroupAuthorizationFailedError,
-    InconsistentGroupProtocolError,
-    KafkaError,
-)
-
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.kafka_protocol.errors import (
+    FencedInstanceError,
+    GroupDeniedError,
+    InconsistentGroupProtocolError,
+    KafkaRequestError,
+    RequestAbortedError,
+)
 from trimtab.sidecar.carrier_thread import CarrierThread
-from trimtab.sidecar.errors import GroupRequestAbortedError
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests
 from trimtab.sidecar.group_lead.lead_member import LeadMember, LeadTask
 from trimtab.sidecar.model.observation import TargetStatus
@@ -106,14 +105,14 @@ class GroupLead:
         try:
             self._member.run_step(lambda: self._task or task)
             self._report_state()
-        except GroupRequestAbortedError as error:
+        except RequestAbortedError as error:
             log.debug("%s", error)
         except Exception as error:
             self._requests.close()  # the coordinator may have moved to another broker
-            is_fenced = isinstance(error, FencedInstanceIdError)
+            is_fenced = isinstance(error, FencedInstanceError)
             self._retry_at = self._clock.monotonic() + (FENCED_RETRY_S if is_fenced else ERROR_RETRY_S)
             text = explain_failure(error, self._settings)
-            if not isinstance(error, KafkaError) and text != self._status.text:
+            if not isinstance(error, KafkaRequestError) and text != self._status.text:
                 log.exception("an error of the lead, not of the brokers")
             self._report(is_steering=False, text=text, errors=(text,))
         finally:
@@ -147,7 +146,7 @@ def explain_follower(joined: GroupGeneration) -> str:
 def explain_failure(error: Exception, settings: SidecarSettings) -> str:
     """Return why the group is not led, and what to do."""
     group = settings.group
-    if isinstance(error, GroupAuthorizationFailedError):
+    if isinstance(error, GroupDeniedError):
         return f"cannot lead group {group}: grant Read on group {group}"
     if isinstance(error, InconsistentGroupProtocolError):
         offered = ", ".join(settings.lead_assignors)
@@ -155,6 +154,6 @@ def explain_failure(error: Exception, settings: SidecarSettings) -> str:
             f"cannot lead group {group}: its members use none of {offered}; add theirs to lead-assignors, "
             "unless they are Kafka Streams' or Kafka Connect's"
         )
-    if isinstance(error, FencedInstanceIdError):
+    if isinstance(error, FencedInstanceError):
         return f"another sidecar has taken the lead of group {group}"
     return f"cannot lead group {group}: {str(error) or type(error).__name__}"

@@ -21,13 +21,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from kafka.errors import (
-    FencedInstanceIdError,
-    IllegalGenerationError,
-    RebalanceInProgressError,
-    UnknownMemberIdError,
-)
-
 from trimtab.assignor.clients.leader_plugin import log_round, subscribed_topics
 from trimtab.assignor.model import Load, PlacementPolicy
 from trimtab.assignor.rebalance.leader import LeaderView
@@ -35,6 +28,12 @@ from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.kafka_protocol.errors import (
+    FencedInstanceError,
+    IllegalGenerationError,
+    RebalanceInProgressError,
+    UnknownMemberError,
+)
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests
 from trimtab.sidecar.group_lead.lead_round import (
     JoinedGroup,
@@ -70,7 +69,7 @@ class LeadTask:
 
 
 class LeadMember:
-    """Member of one group; for one thread. Its methods raise KafkaError and GroupRequestAbortedError."""
+    """Member of one group; for one thread. Its methods raise KafkaRequestError."""
 
     def __init__(
         self,
@@ -121,9 +120,9 @@ class LeadMember:
                 self._rejoins = self._is_rebalance_due(read_task())
         except (RebalanceInProgressError, IllegalGenerationError):
             self._rejoins = True
-        except UnknownMemberIdError:
+        except UnknownMemberError:
             self._forget_membership()
-        except FencedInstanceIdError:
+        except FencedInstanceError:
             self._forget_membership()
             raise
 

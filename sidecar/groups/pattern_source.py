@@ -4,9 +4,8 @@ import logging
 from collections.abc import Collection
 from typing import Final
 
-from kafka.errors import KafkaError
-
 from trimtab.common.clock import Clock
+from trimtab.common.kafka_protocol.errors import KafkaRequestError
 from trimtab.sidecar.kafka.group_batches import GroupBatchClient
 from trimtab.sidecar.settings.group_list import GroupEntry, GroupListSettings
 
@@ -37,7 +36,7 @@ class PatternSource:
     def _list_groups(self) -> None:
         try:
             existing = self._batches.list_groups()
-        except KafkaError as error:
+        except KafkaRequestError as error:
             if str(error) != self._last_error:
                 log.warning("the cluster's groups could not be listed: %s", error)
             self._last_error = str(error)

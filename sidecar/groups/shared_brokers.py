@@ -18,7 +18,6 @@ from threading import Condition, Lock
 from typing import Final
 
 from confluent_kafka.admin import AdminClient
-from kafka.errors import KafkaError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
@@ -77,10 +76,7 @@ class SharedBrokers:
     def read_group(self, group: str) -> GroupReading:
         """Read one group now, outside of rounds."""
         found: dict[str, GroupReading] = {}
-        try:
-            self.batches.read_groups([group], found.update)
-        except KafkaError as error:
-            return report_failure(group, error)
+        self.batches.read_groups([group], found.update)
         return found.get(group, GroupReading())
 
     def close(self) -> None:

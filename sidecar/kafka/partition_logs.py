@@ -1,9 +1,7 @@
 """Logs of partitions as their leaders keep them: sizes on disk, headers of record batches, open transactions.
 
-By kafka-python: confluent-kafka offers neither DescribeLogDirs nor batches nor DescribeProducers.
+confluent-kafka offers neither DescribeLogDirs nor batches nor DescribeProducers.
 """
-
-# ruff: noqa: SLF001 - kafka-python sends to a broker of choice by private calls
 
 import struct
 from collections import defaultdict
@@ -11,28 +9,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from kafka.errors import (
-    ClusterAuthorizationFailedError,
-    CorruptRecordError,
-    KafkaError,
-    KafkaTimeoutError,
-    for_code,
-)
-from kafka.protocol.admin import DescribeLogDirsRequest
-from kafka.protocol.consumer import FetchRequest
-from kafka.structs import TopicPartition as RawPartition
-
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
+from trimtab.common.kafka_protocol import apis
+from trimtab.common.kafka_protocol.connection import Request
+from trimtab.common.kafka_protocol.errors import (
+    ClusterDeniedError,
+    KafkaRequestError,
+    MalformedMessageError,
+    raise_for_code,
+)
+from trimtab.sidecar.kafka.brokers import connect_brokers
 from trimtab.sidecar.kafka.cluster_client import NO_LEADER, PartitionOffsets
-from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
 from trimtab.sidecar.measurement.open_transactions import OpenProducer
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 TIMEOUT_S: Final = 1.0  # of an iteration, which must not wait for slow leaders
 FETCHED_BYTES: Final = 65_536  # of a partition
 READ_COMMITTED: Final = 1
-LAST_VERSION_BY_NAME: Final = 12  # later ones name topics by id
 # Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, two times, producer id and
 # epoch, sequence, record count: https://kafka.apache.org/documentation/#recordbatch
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -40,9 +34,6 @@ _LENGTH_ENDS_AT: Final = 12  # the length counts what follows it
 _MAGIC: Final = 2
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-_UNTYPED_FETCH: Final[Any] = FetchRequest
-_UNTYPED_SIZES: Final[Any] = DescribeLogDirsRequest
-_Answers = tuple[dict[int, Any], dict[int, KafkaError]]  # by broker
 
 
 class RecordBatch(NamedTuple):
@@ -71,8 +62,7 @@ class PartitionLogs:
     """
 
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
-        self._brokers = CoordinatorClient(settings, clock)
-        self._clock = clock
+        self._brokers = connect_brokers(settings, clock)
         self._timeout = min(settings.timeout, TIMEOUT_S)
 
     def fetch_replica_sizes(self, leaders: Mapping[TopicPartition, int]) -> PartitionOffsets:
@@ -81,14 +71,14 @@ class PartitionLogs:
             broker: _ask_sizes(chosen) for broker, chosen in _group_by_leader(leaders, leaders).items()
         }
         try:
-            answers, errors = self._send(requests)
+            answers, errors = self._brokers.ask_each(requests, self._timeout)
             for answer in answers.values():
                 if not answer.results:  # before version 3 a refusal is an empty response
-                    raise for_code(answer.error_code or ClusterAuthorizationFailedError.errno)
-        except KafkaError as error:
-            denied = isinstance(error, ClusterAuthorizationFailedError)
+                    raise_for_code(answer.error_code or ClusterDeniedError.code)
+        except KafkaRequestError as error:
+            denied = isinstance(error, ClusterDeniedError)
             remedy = "; grant Describe on cluster" if denied else ""
-            return PartitionOffsets({}, (f"log directories: {type(error).__name__}: {error}{remedy}",))
+            return PartitionOffsets({}, (f"log directories: {error}{remedy}",))
         return PartitionOffsets(
             {
                 TopicPartition(topic.name, part.partition_index): int(part.partition_size)
@@ -98,16 +88,18 @@ class PartitionLogs:
                 for part in topic.partitions
                 if not part.is_future_key  # a copy that is being moved to another disk
             },
-            tuple(f"log directories of broker {b}: {type(e).__name__}: {e}" for b, e in errors.items()),
+            tuple(f"log directories of broker {b}: {e}" for b, e in errors.items()),
         )
 
     def fetch_batches(
         self, starts: Mapping[TopicPartition, int], leaders: Mapping[TopicPartition, int]
     ) -> FetchedBatches:
-        """Return the batches of about `FETCHED_BYTES` from the one of this offset on. Raises KafkaError."""
+        """Return the batches of about `FETCHED_BYTES` from this offset on. Raises KafkaRequestError."""
         by_leader = _group_by_leader(starts, leaders)
         requests = {b: _ask_records({p: starts[p] for p in chosen}) for b, chosen in by_leader.items()}
-        answers, errors = self._send(requests)
+        answers, errors = self._brokers.ask_each(requests, self._timeout)
+        for answer in answers.values():
+            raise_for_code(answer.error_code)
         parts = [
             (TopicPartition(topic.topic, part.partition_index), part)
             for answer in answers.values()
@@ -121,16 +113,12 @@ class PartitionLogs:
 
     def find_producer(self, partition: TopicPartition, offset: int) -> OpenProducer | None:
         """Return the producer whose open transaction begins at this offset; None if no broker tells it."""
-        raw = RawPartition(*partition)
         try:
-            producers = self._brokers.call(lambda admin: admin.describe_producers([raw]))[
-                raw
-            ].active_producers
-            ids = (p.producer_id for p in producers if p.current_transaction_start_offset == offset)
-            producer = next(ids, None)
-        except KafkaError:
+            producers = self._list_producers(partition)
+        except KafkaRequestError:
             return None
-        return None if producer is None else OpenProducer(producer, self._find_transactional_id(producer))
+        found = next((p.producer_id for p in producers if p.current_txn_start_offset == offset), None)
+        return None if found is None else OpenProducer(found, self._find_transactional_id(found))
 
     def close(self) -> None:
         """Close the connections; the next request opens others."""
@@ -138,34 +126,20 @@ class PartitionLogs:
 
     def _find_transactional_id(self, producer: int) -> str | None:
         try:
-            named = self._brokers.call(lambda a: a.list_transactions(producer_id_filters=[producer]))
-        except KafkaError:
+            answers = self._brokers.ask_all(apis.LIST_TRANSACTIONS, {"producer_id_filters": [producer]})
+        except KafkaRequestError:
             return None
-        return next((one.transactional_id for of_broker in named.values() for one in of_broker), None)
+        return next((one.transactional_id for a in answers for one in a.transaction_states), None)
 
-    def _send(self, requests: Mapping[int, Any]) -> _Answers:
-        """Return the responses that came in time, and why the others did not. Raises KafkaError."""
-
-        async def send(admin: Any) -> _Answers:
-            sent = {broker: admin._manager.send(request, broker) for broker, request in requests.items()}
-            deadline = self._clock.monotonic() + self._timeout  # of all: several leaders may hang
-            answers: dict[int, Any] = {}
-            errors: dict[int, KafkaError] = {}
-            for broker, answer in sent.items():
-                left = max(0.0, deadline - self._clock.monotonic())
-                try:
-                    answers[broker] = await admin._manager.wait_for(answer, 1000 * left)
-                except KafkaTimeoutError:  # whose text tells what was left of the deadline
-                    errors[broker] = KafkaTimeoutError(f"no answer in {self._timeout:g} s")
-                except KafkaError as error:
-                    errors[broker] = error
-            return answers, errors
-
-        def run(admin: Any) -> _Answers:
-            answered: _Answers = admin._manager.run(send, admin)
-            return answered
-
-        return self._brokers.call(run)
+    def _list_producers(self, partition: TopicPartition) -> Sequence[Any]:
+        topics = self._brokers.ask(apis.METADATA, {"topics": [{"name": partition.topic}]}).topics
+        leaders = (
+            p.leader_id for t in topics for p in t.partitions if p.partition_index == partition.partition
+        )
+        leader = next(leaders, NO_LEADER)
+        wanted = {"topics": [{"name": partition.topic, "partition_indexes": [partition.partition]}]}
+        (answer,) = self._brokers.ask_broker(leader, [Request(apis.DESCRIBE_PRODUCERS, wanted)])
+        return [one for t in answer.topics for p in t.partitions for one in p.active_producers]
 
 
 def _group_by_leader(
@@ -178,44 +152,40 @@ def _group_by_leader(
     return by_leader
 
 
-def _ask_sizes(partitions: Iterable[TopicPartition]) -> Any:
+def _ask_sizes(partitions: Iterable[TopicPartition]) -> Request:
     topics: defaultdict[str, list[int]] = defaultdict(list)
     for topic, partition in partitions:
         topics[topic].append(partition)
-    wanted = _UNTYPED_SIZES.DescribableLogDirTopic
-    return _UNTYPED_SIZES(topics=[wanted(topic=topic, partitions=chosen) for topic, chosen in topics.items()])
+    wanted = [{"topic": topic, "partitions": chosen} for topic, chosen in topics.items()]
+    return Request(apis.DESCRIBE_LOG_DIRS, {"topics": wanted})
 
 
-def _ask_records(starts: Mapping[TopicPartition, int]) -> Any:
+def _ask_records(starts: Mapping[TopicPartition, int]) -> Request:
     topics: defaultdict[str, list[Any]] = defaultdict(list)
-    wanted = _UNTYPED_FETCH.FetchTopic
     for (topic, partition), offset in starts.items():
         limit = {"fetch_offset": offset, "partition_max_bytes": FETCHED_BYTES}
-        topics[topic].append(wanted.FetchPartition(partition=partition, **limit))
-    return _UNTYPED_FETCH(
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=FETCHED_BYTES * len(starts),
-        isolation_level=READ_COMMITTED,
-        session_epoch=-1,  # no fetch session
-        topics=[wanted(topic=topic, partitions=chosen) for topic, chosen in topics.items()],
-        min_version=4,
-        max_version=LAST_VERSION_BY_NAME,
-    )
+        topics[topic].append({"partition": partition, **limit})
+    fields = {
+        "max_wait_ms": 0,
+        "min_bytes": 0,
+        "max_bytes": FETCHED_BYTES * len(starts),
+        "isolation_level": READ_COMMITTED,
+        "topics": [{"topic": topic, "partitions": chosen} for topic, chosen in topics.items()],
+    }
+    return Request(apis.FETCH, fields)
 
 
 def _parse_parts(
     parts: Iterable[tuple[TopicPartition, Any]],
-) -> tuple[dict[TopicPartition, Sequence[RecordBatch]], dict[TopicPartition, KafkaError]]:
+) -> tuple[dict[TopicPartition, Sequence[RecordBatch]], dict[TopicPartition, KafkaRequestError]]:
     batches: dict[TopicPartition, Sequence[RecordBatch]] = {}
-    errors: dict[TopicPartition, KafkaError] = {}
+    errors: dict[TopicPartition, KafkaRequestError] = {}
     for partition, part in parts:
         try:
-            if part.error_code:
-                raise for_code(part.error_code)
+            raise_for_code(part.error_code)
             if part.records:
-                batches[partition] = tuple(parse_batches(bytes(part.records)))
-        except KafkaError as error:
+                batches[partition] = tuple(parse_batches(part.records))
+        except KafkaRequestError as error:
             errors[partition] = error
     return batches, errors
 
@@ -223,7 +193,7 @@ def _parse_parts(
 def parse_batches(records: bytes) -> Iterator[RecordBatch]:
     """Yield the batches whose header is there; the last one's records may be cut off.
 
-    Raises CorruptRecordError.
+    Raises MalformedMessageError.
     """
     position = 0
     while position + _HEADER.size <= len(records):
@@ -232,7 +202,7 @@ def parse_batches(records: bytes) -> Iterator[RecordBatch]:
             return  # as written before Kafka 0.11
         size = _LENGTH_ENDS_AT + length
         if size < _HEADER.size:
-            raise CorruptRecordError(f"a batch at offset {base} has {size} bytes")
+            raise MalformedMessageError(f"a batch at offset {base} has {size} bytes")
         is_control, is_transactional = bool(attributes & _CONTROL), bool(attributes & _TRANSACTIONAL)
         yield RecordBatch(base, base + last + 1, size, count, is_control, is_transactional)
         position += size

@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
-from kafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
+from trimtab.common.kafka_protocol.errors import KafkaRequestError, TopicDeniedError
 from trimtab.sidecar.kafka.cluster_client import PartitionOffsets
 from trimtab.sidecar.kafka.partition_logs import FETCHED_BYTES, PartitionLogs, RecordBatch
 from trimtab.sidecar.measurement.open_transactions import OpenProducer
@@ -118,7 +118,7 @@ class RecordSampler:
         try:
             batches, held, errors = self._logs.fetch_batches(starts, leaders)
             messages = self._read_records(batches)
-        except (KafkaException, KafkaError, OSError, ValueError, struct.error) as error:
+        except (KafkaException, KafkaRequestError, OSError, ValueError, struct.error) as error:
             self._count_failures(chosen, (), dict.fromkeys(chosen, error))
             return {}  # sampled again in the next iteration
         seen = {p for p, found in batches.items() if any(b.is_transactional for b in found)}
@@ -145,7 +145,7 @@ class RecordSampler:
                 self._failures[topic] = _Failure(failed[topic], attempts, errors[failed[topic]])
 
     def _is_reported(self, topic: str, failure: _Failure) -> bool:
-        if isinstance(failure.error, TopicAuthorizationFailedError):
+        if isinstance(failure.error, TopicDeniedError):
             return True
         return failure.attempts >= REPORTED_ATTEMPTS and topic not in self._counts
 
@@ -251,7 +251,7 @@ def _group_errors_by_partition(messages: Iterable[Message]) -> dict[TopicPartiti
 
 
 def _explain(topic: str, error: Exception) -> str:
-    if isinstance(error, TopicAuthorizationFailedError):
+    if isinstance(error, TopicDeniedError):
         return (
             f"topic {topic} may not be read, so record sizes are unknown: grant Read on "
             f"topic {topic}, or use source=log-dirs"

@@ -3,14 +3,14 @@
 franz-go's consumers ask for Kafka's `uniform` assignor in every group, so the plugin may take that name.
 """
 
-from typing import Any, Final
+from typing import Final
 
-from kafka.admin import ConfigResource, ConfigResourceType
-
-from trimtab.sidecar.kafka.coordinator_client import find_coordinator
+from trimtab.common.kafka_protocol.apis import DESCRIBE_CONFIGS
+from trimtab.common.kafka_protocol.brokers import Brokers
+from trimtab.common.kafka_protocol.connection import Request
 from trimtab.sidecar.pilot.membership import ASSIGNOR_NAME
 
-_RESOURCE_TYPES: Any = ConfigResourceType  # its stubs are of version 2
+BROKER_RESOURCE: Final = 4
 ASSIGNORS_CONFIG: Final = "group.consumer.assignors"
 PLUGIN_CLASS: Final = "io.trimtab.PlannedAssignor"
 UNIFORM_NAME: Final = "uniform"
@@ -32,13 +32,14 @@ def list_assignors(installed: str | None) -> list[str]:
     return [one.strip() for one in (installed or "").split(",")]
 
 
-def read_installed_assignors(admin: Any, group: str) -> str | None:
+def read_installed_assignors(brokers: Brokers, group: str) -> str | None:
     """Return group.consumer.assignors of the group's coordinator.
 
-    None without the right DescribeConfigs on the cluster. `admin` is a KafkaAdminClient. Raises KafkaError.
+    None without the right DescribeConfigs on the cluster. Raises KafkaRequestError.
     """
-    broker = str(find_coordinator(admin, group))
-    resource = ConfigResource(_RESOURCE_TYPES.BROKER, broker, {ASSIGNORS_CONFIG: ""})  # the keys select
-    described = admin.describe_configs([resource], config_filter="all")
-    config = described.get("broker", {}).get(broker, {}).get(ASSIGNORS_CONFIG)
-    return None if config is None else str(config["value"])
+    broker = brokers.find_coordinator(group)
+    resource = {"resource_type": BROKER_RESOURCE, "resource_name": str(broker)}
+    wanted = {"resources": [{**resource, "configuration_keys": [ASSIGNORS_CONFIG]}]}
+    (answer,) = brokers.ask_broker(broker, [Request(DESCRIBE_CONFIGS, wanted)])
+    configs = {config.name: config.value for config in answer.results[0].configs} if answer.results else {}
+    return configs.get(ASSIGNORS_CONFIG)

@@ -21,24 +21,24 @@ from math import inf
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from kafka.errors import (
-    GroupAuthorizationFailedError,
-    KafkaError,
-    TopicAuthorizationFailedError,
-    UnsupportedAssignorError,
-)
-
 from trimtab.assignor.model import Load, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.plan_follower import PlanFollower
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
+from trimtab.common.kafka_protocol.apis import CONSUMER_GROUP_DESCRIBE, CONSUMER_GROUP_HEARTBEAT, METADATA
+from trimtab.common.kafka_protocol.brokers import Brokers
+from trimtab.common.kafka_protocol.errors import (
+    GroupDeniedError,
+    KafkaRequestError,
+    TopicDeniedError,
+    UnsupportedAssignorError,
+)
 from trimtab.common.units import format_count
 from trimtab.sidecar.carrier_thread import CarrierThread
+from trimtab.sidecar.kafka.brokers import connect_brokers, describe_group
 from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
-from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group, send_heartbeat
-from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
 from trimtab.sidecar.model.observation import ObservedGroup, TargetStatus
 from trimtab.sidecar.pilot.assignor_vote import AssignorVote
 from trimtab.sidecar.pilot.carried_target import CarriedTarget, build_carried_target, has_lost_consumer
@@ -90,10 +90,10 @@ class DescribedGroup:
 class PilotSession:
     """The pilots of one group: their memberships and the target that they carry. For one thread."""
 
-    def __init__(self, settings: SidecarSettings, clock: Clock, coordinator: CoordinatorClient) -> None:
+    def __init__(self, settings: SidecarSettings, clock: Clock, brokers: Brokers) -> None:
         self._settings = settings
         self._clock = clock
-        self._coordinator = coordinator
+        self._brokers = brokers
         self._topic = f"{settings.plan_topic}.pilot"
         self._pilots: tuple[PilotMembership, ...] = ()
         self._target: CarriedTarget | None = None
@@ -145,16 +145,19 @@ class PilotSession:
         """Return the error's text, or what to install or to grant."""
         if isinstance(error, UnsupportedAssignorError):
             return NO_PLUGIN
-        if isinstance(error, GroupAuthorizationFailedError):
+        if isinstance(error, GroupDeniedError):
             return f"grant Read on group {self._settings.group}"
-        if isinstance(error, TopicAuthorizationFailedError):
+        if isinstance(error, TopicDeniedError):
             return f"grant Describe on topics {self._topic}-1 and {self._topic}-2"
         return str(error) or type(error).__name__
 
     def step(self, task: PilotTask) -> float:
-        """Carry out the task; return the seconds until the next step. Raises KafkaError, ValueError."""
+        """Carry out the task; return the seconds until the next step.
+
+        Raises KafkaRequestError.
+        """
         try:
-            return self._coordinator.call(lambda admin: self._step(admin, task))
+            return self._step(task)
         except Exception:
             self.stand_by()
             raise
@@ -165,33 +168,33 @@ class PilotSession:
         self._vote.record_cause()
         self._cause = None
 
-    def _step(self, admin: Any, task: PilotTask) -> float:
+    def _step(self, task: PilotTask) -> float:
         plan = task.plan
         self._follower.follow_if_due(plan, self._clock.monotonic())
         cause = (id(plan), self._follower.is_overdue(plan), [pilot.epoch for pilot in self._pilots])
         if self.off_plan or self.problem or cause != self._cause:
-            self._decide(admin, task)
+            self._decide(task)
             self._cause = cause
         if self.problem:
             return IDLE_INTERVAL_S
         before = self._pilots
-        self._pilots = tuple(self._send_heartbeat(admin, pilot) for pilot in before)
+        self._pilots = tuple(self._send_heartbeat(pilot) for pilot in before)
         if [p.epoch for p in before] != [p.epoch for p in self._pilots]:
-            self._check_vote(admin)
+            self._check_vote()
         if before != self._pilots or any(pilot.is_pending for pilot in self._pilots):
             return 0.0
         return IDLE_INTERVAL_S if self._is_ignored else HEARTBEAT_INTERVAL_S
 
-    def _decide(self, admin: Any, task: PilotTask) -> None:
-        view = self._describe_group(admin, task)
+    def _decide(self, task: PilotTask) -> None:
+        view = self._describe_group(task)
         if view is not None:
-            self._identify_assignor(admin, view.group.assignor or "")
+            self._identify_assignor(view.group.assignor or "")
         self.problem = self._find_problem(view)
         if view is None or self.problem:
             self._pilots = ()
             return
         if self._heartbeat_note is None:
-            self._heartbeat_note = shorten_group_heartbeat(admin, self._settings.group)
+            self._heartbeat_note = shorten_group_heartbeat(self._brokers, self._settings.group)
         group, plan = view.group, task.plan
         self._prepare_vote(group)
         self._follower.record_rebalance(plan, len(group.members))
@@ -219,27 +222,28 @@ class PilotSession:
             return text + self._assignor_hint
         return ""
 
-    def _identify_assignor(self, admin: Any, assignor: str) -> None:
+    def _identify_assignor(self, assignor: str) -> None:
         if assignor == self._assignor and self._has_plugin:
             return
         is_asked = assignor == UNIFORM_NAME
-        installed = read_installed_assignors(admin, self._settings.group) if is_asked else None
+        installed = read_installed_assignors(self._brokers, self._settings.group) if is_asked else None
         self._assignor, self._has_plugin = assignor, is_plugin(assignor, installed)
         self._assignor_hint = UNREADABLE_ASSIGNORS if is_asked and installed is None else ""
 
-    def _describe_group(self, admin: Any, task: PilotTask) -> DescribedGroup | None:
-        described = describe_consumer_group(admin, self._settings.group)
+    def _describe_group(self, task: PilotTask) -> DescribedGroup | None:
+        described = describe_group(self._brokers, self._settings.group, CONSUMER_GROUP_DESCRIBE)
         if described is None:
             return None
         per_replica = self._settings.consumers_per_replica
         group, plan = parse_group(described, task.replicas_by_address, per_replica), task.plan
         topics = {topic for member in group.members for topic in member.topics or ()}
         topics |= set(() if plan.target is None else plan.target.partitions)
-        found = [t for t in admin.describe_topics(sorted(topics)) if not t["error_code"]] if topics else []
+        wanted = {"topics": [{"name": name} for name in sorted(topics)]}
+        found = [t for t in self._brokers.ask(METADATA, wanted).topics if not t.error_code]
         return DescribedGroup(
             group,
-            {t["name"]: format_topic_id(t["topic_id"]) for t in found},
-            {t["name"]: [p["partition_index"] for p in t["partitions"]] for t in found},
+            {t.name: format_topic_id(t.topic_id) for t in found},
+            {t.name: [p.partition_index for p in t.partitions] for t in found},
         )
 
     def _carry(self, target: CarriedTarget, epoch: int, topic_ids: Mapping[str, str]) -> None:
@@ -262,7 +266,7 @@ class PilotSession:
             self._vote.is_cast = True
             self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)  # a vote comes with a join
 
-    def _check_vote(self, admin: Any) -> None:
+    def _check_vote(self) -> None:
         if not self._vote.is_tied(self._clock.monotonic()):
             return
         log.warning(
@@ -271,15 +275,19 @@ class PilotSession:
             self._settings.group,
         )
         for pilot in self._pilots:
-            send_heartbeat(admin, self._settings.group, pilot.build_leave())
+            self._ask_coordinator(pilot.build_leave())
         self._vote.is_taken_back, self._vote.is_cast = True, False
         self._pilots = tuple(pilot.record_loss() for pilot in self._pilots)
 
-    def _send_heartbeat(self, admin: Any, pilot: PilotMembership) -> PilotMembership:
+    def _send_heartbeat(self, pilot: PilotMembership) -> PilotMembership:
         assignor = ASSIGNOR_NAME if self._vote.is_cast else None
         fields = pilot.build_heartbeat(self._topic, assignor)
-        response = send_heartbeat(admin, self._settings.group, fields)
+        response = self._ask_coordinator(fields)
         return pilot.record_response(response.member_epoch)
+
+    def _ask_coordinator(self, fields: Mapping[str, Any]) -> Any:
+        named = {"group_id": self._settings.group, **fields}
+        return self._brokers.ask_coordinator(self._settings.group, CONSUMER_GROUP_HEARTBEAT, named)
 
 
 class PlanPilot:
@@ -296,11 +304,11 @@ class PlanPilot:
         self._read_target_status = read_target_status
         self._clock = clock
         self._get_assignor = get_assignor
-        self._coordinator = CoordinatorClient(settings, clock, PILOT_CLIENT_ID)
-        self._session = PilotSession(settings, clock, self._coordinator)
+        brokers = connect_brokers(settings, clock, PILOT_CLIENT_ID)
+        self._session = PilotSession(settings, clock, brokers)
         self._task: PilotTask | None = None
         self._status = STANDING_BY
-        self._thread = CarrierThread("trimtab-pilot", self._step, self._coordinator.close)
+        self._thread = CarrierThread("trimtab-pilot", self._step, brokers.close)
 
     def carry_out(
         self, plan: GroupPlan | None, write_rates: Mapping[TopicPartition, PartitionLoad]
@@ -336,10 +344,10 @@ class PlanPilot:
             pause = self._session.step(task)
         except Exception as error:
             text = f"pilot: {self._session.explain_error(error)}"
-            if not isinstance(error, KafkaError) and text not in self._status.errors:
+            if not isinstance(error, KafkaRequestError) and text not in self._status.errors:
                 log.exception("an error of the pilot, not of the brokers")
             # while brokers are away the group keeps its target
-            is_outage = isinstance(error, KafkaError) and error.retriable
+            is_outage = isinstance(error, KafkaRequestError) and error.retryable
             is_steering = self._status.is_steering and is_outage
             self._report(CarrierStatus(is_steering, self._status.text if is_outage else text, errors=(text,)))
             return HEARTBEAT_INTERVAL_S
@@ -352,6 +360,6 @@ class PlanPilot:
         self._status = replace(status, since=since)
 
 
-def format_topic_id(topic_id: str) -> str:
-    """Return a topic id, in hexadecimal digits, as Kafka writes it."""
-    return urlsafe_b64encode(UUID(topic_id).bytes).rstrip(b"=").decode()
+def format_topic_id(topic_id: UUID) -> str:
+    """Return a topic id as Kafka writes it."""
+    return urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()

@@ -10,15 +10,16 @@ from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from kafka.admin import KafkaAdminClient, MemberToRemove
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.common.clock import SystemClock
+from trimtab.common.kafka_protocol import apis
+from trimtab.common.kafka_protocol.brokers import Brokers
 from trimtab.consumer_sdk import Consumer, GroupMembershipError
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.membership import coordinator, group_commits
 from trimtab.consumer_sdk.membership.events import PartitionsRevoked
 from trimtab.consumer_sdk.membership.lease import Lease
-from trimtab.sidecar.kafka.consumer_groups.protocol import send_heartbeat
 
 pytestmark = pytest.mark.broker
 
@@ -405,11 +406,14 @@ def test_an_unreachable_broker_is_reported() -> None:
 def remove_member(config: dict[str, Any], consumer: Consumer) -> None:
     """Make the group's coordinator remove a member, as after its session."""
     name = str(consumer.memberid())
-    with closing(KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"])) as admin:
+    group, server = config["group.id"], {"bootstrap.servers": config["bootstrap.servers"]}
+    with closing(Brokers(server, SystemClock(), client_id="test", timeout=30.0)) as brokers:
         if config.get("group.protocol") == "consumer":  # the coordinator accepts a heartbeat of anyone
-            send_heartbeat(admin, config["group.id"], {"member_id": name, "member_epoch": LEAVE_EPOCH})
+            fields = {"group_id": group, "member_id": name, "member_epoch": LEAVE_EPOCH}
+            brokers.ask_coordinator(group, apis.CONSUMER_GROUP_HEARTBEAT, fields)
         else:
-            admin.remove_group_members(config["group.id"], [MemberToRemove(member_id=name)])
+            removed = [{"member_id": name, "group_instance_id": None}]
+            brokers.ask_coordinator(group, apis.LEAVE_GROUP, {"group_id": group, "members": removed})
 
 
 def _raw(name: str, partition: int, offset: int = -1001) -> Any:

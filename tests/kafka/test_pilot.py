@@ -23,10 +23,10 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.kafka_protocol.apis import CONSUMER_GROUP_DESCRIBE
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.group_lead.group_lead import GroupLead
-from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
-from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.kafka.brokers import connect_brokers, describe_group
 from trimtab.sidecar.model.observation import GroupState
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.readings.group_monitor import GroupMonitor
@@ -136,16 +136,12 @@ def describe(steered: Steered) -> Any:
 
 def is_quiet(steered: Steered, iterate: Callable[[], object]) -> bool:
     """Return whether no assignment starts within three iterations of a control loop, a second apart."""
-    coordinator, clock, epochs = (
-        CoordinatorClient(steered.settings(), SystemClock()),
-        SystemClock(),
-        set[int](),
-    )
-    with closing(coordinator):
+    clock, epochs = SystemClock(), set[int]()
+    with closing(connect_brokers(steered.settings(), clock)) as brokers:
         for pause in (0.0, 1.0, 1.0, 1.0):
             clock.sleep(pause)
             iterate()
-            described = coordinator.call(lambda admin: describe_consumer_group(admin, steered.group))
+            described = describe_group(brokers, steered.group, CONSUMER_GROUP_DESCRIBE)
             epochs.add(described.group_epoch)
     return len(epochs) == 1
 

@@ -4,7 +4,7 @@ import os
 import re
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.kafka.brokers import connect_brokers
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.settings.settings import load_settings
 
@@ -73,10 +73,8 @@ class Cluster:
     def find_coordinator(self, group: str) -> int:
         # not by librdkafka: a group whose coordinator is not there yet never gets an answer
         settings = load_settings(None, {"bootstrap": self.bootstrap, "group": group, "capacity": 1})
-        client = CoordinatorClient(settings, SystemClock())
-        node = client.retry(lambda admin: admin._manager.run(admin._find_coordinator_id, group))
-        client.close()
-        return int(node)
+        with closing(connect_brokers(settings, SystemClock())) as brokers:
+            return brokers.retry(lambda: brokers.find_coordinator(group))
 
     def choose_group(self, prefix: str) -> str:
         """Return the name of a group whose coordinator may be killed."""

@@ -13,7 +13,7 @@ from trimtab.cli.broker.broker_config import ASSIGNOR_PROPERTIES
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.kafka.brokers import connect_brokers
 from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG, read_installed_assignors
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.settings.settings import load_settings
@@ -125,12 +125,12 @@ def test_the_brokers_assignors_take_a_right_to_read(broker: Secured, eventually:
     client = broker.client()
     given = {"bootstrap": client["bootstrap.servers"], "group": GROUP, "topics": TOPIC, "capacity": 1e6}
     settings = load_settings(None, {**given, "kafka": without_address(client)})
-    coordinator = CoordinatorClient(settings, SystemClock())
+    brokers = connect_brokers(settings, SystemClock())
 
     def read() -> str | None:
-        return coordinator.retry(lambda admin: read_installed_assignors(admin, GROUP))
+        return brokers.retry(lambda: read_installed_assignors(brokers, GROUP))
 
-    with closing(coordinator):
+    with closing(brokers):
         assert read() is None
         broker.grant([READ_SETTINGS])
         eventually(lambda: read() == ASSIGNOR_PROPERTIES[ASSIGNORS_CONFIG])

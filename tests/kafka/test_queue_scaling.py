@@ -3,24 +3,26 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 import yaml
 from confluent_kafka import Consumer as ConfluentConsumer
-from kafka import KafkaAdminClient
 from queued import Sidecar, handled_messages, running_tracker, write_messages
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import ShareGroupsUnsupportedError
+from trimtab.common.kafka_protocol import apis
+from trimtab.common.kafka_protocol.brokers import Brokers
 from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.consumer_sdk.queues import open_queue
 from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka import kmq_progress
-from trimtab.sidecar.kafka.share_groups import protocol, share_group
+from trimtab.sidecar.kafka.brokers import describe_group
+from trimtab.sidecar.kafka.share_groups import share_group
 from trimtab.sidecar.model.observation import GroupState
 from trimtab.sidecar.model.queue_backlog import QueueBacklog
 from trimtab.sidecar.readings.group_monitor import GroupMeasurement, GroupMonitor
@@ -196,15 +198,16 @@ def test_share_group_backlog_counts_until_settlement(
 
 
 def _assert_custom_requests_work(config: Config, topic: str) -> None:
-    client = KafkaAdminClient(bootstrap_servers=config["bootstrap.servers"].split(","))
-    try:
-        (described,) = protocol.describe_share_group_offsets(client, config["group.id"]).topics
+    group = config["group.id"]
+    server = {"bootstrap.servers": config["bootstrap.servers"]}
+    with closing(Brokers(server, SystemClock(), client_id="test", timeout=10.0)) as brokers:
+        wanted = {"groups": [{"group_id": group, "topics": None}]}
+        (answer,) = brokers.ask_coordinator(group, apis.DESCRIBE_SHARE_GROUP_OFFSETS, wanted).groups
+        (described,) = answer.topics
         assert (described.topic_name, described.partitions[0].lag) == (topic, 0)
         assert 0 <= described.partitions[0].start_offset <= 5  # the start offset follows the lag with a delay
-        assert protocol.describe_share_group(client, config["group.id"]).group_state == "Empty"
-        assert protocol.describe_share_group(client, f"{topic}-missing") is None
-    finally:
-        client.close()
+        assert describe_group(brokers, group, apis.SHARE_GROUP_DESCRIBE).group_state == "Empty"
+        assert describe_group(brokers, f"{topic}-missing", apis.SHARE_GROUP_DESCRIBE) is None
 
 
 def test_share_queue_rejects_a_classic_group(

@@ -3,13 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka.errors import IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError
-
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
+from trimtab.common.kafka_protocol.apis import CONSUMER_GROUP_DESCRIBE
+from trimtab.common.kafka_protocol.errors import KafkaRequestError, UnsupportedApiError
 from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, BrokerClient
-from trimtab.sidecar.kafka.consumer_groups.protocol import describe_consumer_group
-from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient
+from trimtab.sidecar.kafka.brokers import connect_brokers, describe_group
 from trimtab.sidecar.model.member_names import MemberIdentity, name_members
 from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
@@ -22,21 +21,23 @@ class ConsumerGroupClient:
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._group = settings.group
         self._consumers_per_replica = settings.consumers_per_replica
-        self._coordinator = CoordinatorClient(settings, clock)
+        self._brokers = connect_brokers(settings, clock)
 
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Return the group and errors; empty if it is classic or absent, unknown after a failure."""
         try:
-            described = self._coordinator.retry(lambda admin: describe_consumer_group(admin, self._group))
-        except (IncompatibleBrokerVersion, UnsupportedVersionError):
+            described = self._brokers.retry(
+                lambda: describe_group(self._brokers, self._group, CONSUMER_GROUP_DESCRIBE)
+            )
+        except UnsupportedApiError:
             return ObservedGroup(GroupState.EMPTY), ()  # brokers before 4.0 have classic groups only
-        except KafkaError as error:
+        except KafkaRequestError as error:
             return ObservedGroup(), (f"group {self._group}: {str(error) or type(error).__name__}",)
         return parse_group(described, consumers_per_replica=self._consumers_per_replica), ()
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
-        self._coordinator.close()
+        self._brokers.close()
 
 
 class EitherGroupClient:

@@ -1,20 +1,20 @@
 """Members of a share group, and its lag by partition."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Final
 
-from kafka.errors import KafkaError
-
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.clock import Clock
+from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import SettingError, ShareGroupsUnsupportedError
+from trimtab.common.kafka_protocol import apis
+from trimtab.common.kafka_protocol.errors import KafkaRequestError, raise_for_code
 from trimtab.common.share_group_support import explain_missing_share_groups
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.errors import GroupTypeMismatchError
 from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, GroupCommits
-from trimtab.sidecar.kafka.coordinator_client import CoordinatorClient, connect_admin_client, fetch_group_type
-from trimtab.sidecar.kafka.share_groups import protocol
+from trimtab.sidecar.kafka.brokers import connect_brokers, describe_group, fetch_group_type
 from trimtab.sidecar.model.observation import GroupState, ObservedGroup, ObservedMember
 from trimtab.sidecar.settings.settings import SidecarSettings
 
@@ -31,11 +31,11 @@ class ShareGroupClient:
     def __init__(self, settings: SidecarSettings, clock: Clock) -> None:
         self._settings = settings
         self._group = settings.group
-        self._coordinator = CoordinatorClient(settings, clock)
+        self._brokers = connect_brokers(settings, clock)
         self._group_type_checked = False
         try:
-            self._retry(self._check_group_type)
-        except KafkaError as error:
+            self._brokers.retry(self._check_group_type)
+        except KafkaRequestError as error:
             # checked again before each request; until then the group is unknown, so nothing is stopped
             log.debug("the type of group %s is not known yet: %s", self._group, error)
         except SettingError:
@@ -45,8 +45,10 @@ class ShareGroupClient:
     def describe_group(self) -> tuple[ObservedGroup, tuple[str, ...]]:
         """Return the group and errors; the group is unknown after a failure."""
         try:
-            described = self._retry(lambda client: protocol.describe_share_group(client, self._group))
-        except (KafkaError, SettingError) as error:
+            described = self._retry(
+                lambda: describe_group(self._brokers, self._group, apis.SHARE_GROUP_DESCRIBE)
+            )
+        except (KafkaRequestError, SettingError) as error:
             return ObservedGroup(is_share_group=True), (self._format_error(error),)
         if described is None:
             return ObservedGroup(GroupState.EMPTY, is_share_group=True), ()
@@ -57,8 +59,8 @@ class ShareGroupClient:
     def fetch_group_commits(self) -> GroupCommits:
         """Return the lags, and the start offsets for partitions without one."""
         try:
-            described = self._retry(lambda client: protocol.describe_share_group_offsets(client, self._group))
-        except (KafkaError, SettingError) as error:
+            described = self._retry(self._describe_offsets)
+        except (KafkaRequestError, SettingError) as error:
             return GroupCommits(is_known=False, errors=(self._format_error(error),))
         offsets = {
             TopicPartition(topic.topic_name, p.partition_index): p
@@ -75,25 +77,39 @@ class ShareGroupClient:
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
-        self._coordinator.close()
+        self._brokers.close()
 
-    def _retry(self, request: Callable[[Any], ResultT]) -> ResultT:
-        """Raise KafkaError, ShareGroupsUnsupportedError, GroupTypeMismatchError."""
+    def _describe_offsets(self) -> Any:
+        """Return `topics` with the start offset and lag of each partition, -1 if unknown."""
+        wanted = {"groups": [{"group_id": self._group, "topics": None}]}  # None: all topics
+        (described,) = self._brokers.ask_coordinator(
+            self._group, apis.DESCRIBE_SHARE_GROUP_OFFSETS, wanted
+        ).groups
+        raise_for_code(described.error_code, described.error_message)
+        for topic in described.topics:
+            for p in topic.partitions:
+                # without the failed partition the others would look like the whole backlog
+                text = filter(None, (f"{topic.topic_name}-{p.partition_index}", p.error_message))
+                raise_for_code(p.error_code, ": ".join(text))
+        return described
 
-        def check_and_request(client: Any) -> ResultT:
-            self._check_group_type(client)
-            return request(client)
+    def _retry(self, request: Callable[[], ResultT]) -> ResultT:
+        """Raise KafkaRequestError, ShareGroupsUnsupportedError, GroupTypeMismatchError."""
 
-        return self._coordinator.retry(check_and_request)
+        def check_and_request() -> ResultT:
+            self._check_group_type()
+            return request()
 
-    def _check_group_type(self, client: Any) -> None:
+        return self._brokers.retry(check_and_request)
+
+    def _check_group_type(self) -> None:
         if self._group_type_checked:
             return
-        features: Mapping[str, Mapping[str, Any]] = client.describe_features()
+        features = self._brokers.fetch_features()
         reason = explain_missing_share_groups(features, self._settings.bootstrap)
         if reason is not None:
             raise ShareGroupsUnsupportedError(reason)
-        group_type = fetch_group_type(client, self._group)
+        group_type = fetch_group_type(self._brokers, self._group)
         if group_type not in {SHARE_GROUP_TYPE, None}:  # None: no worker has joined yet
             raise GroupTypeMismatchError(
                 f"group {self._group!r} is a {group_type} group, not a share group: leave out "
@@ -101,7 +117,7 @@ class ShareGroupClient:
             )
         self._group_type_checked = True
 
-    def _format_error(self, error: KafkaError | SettingError) -> str:
+    def _format_error(self, error: KafkaRequestError | SettingError) -> str:
         if isinstance(error, SettingError):
             return str(error)
         return f"share group {self._group}: {str(error) or type(error).__name__}"
@@ -111,12 +127,9 @@ def refuse_share_group(settings: SidecarSettings) -> None:
     """Raise GroupTypeMismatchError for a share group; return if no broker responds."""
     # read as a consumer group, a share group would look empty
     try:
-        client = connect_admin_client(settings)
-        try:
-            group_type = fetch_group_type(client, settings.group)
-        finally:
-            client.close()
-    except KafkaError as error:
+        with closing(connect_brokers(settings, SystemClock())) as brokers:
+            group_type = fetch_group_type(brokers, settings.group)
+    except KafkaRequestError as error:
         log.debug("the type of group %s is not known: %s", settings.group, error)
         return
     if group_type == SHARE_GROUP_TYPE:

@@ -7,10 +7,10 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from kafka import errors
 from ticking import Ticking
 
 from trimtab.assignor.model import Load
+from trimtab.common.kafka_protocol import errors
 from trimtab.sidecar.group_lead import group_lead
 from trimtab.sidecar.group_lead.group_lead import (
     FENCED_RETRY_S,
@@ -44,13 +44,13 @@ class FailingRequests:
 @pytest.mark.parametrize(
     ("failure", "text"),
     [
-        (errors.GroupAuthorizationFailedError(), "grant Read on group g"),
+        (errors.GroupDeniedError(), "grant Read on group g"),
         (
             errors.InconsistentGroupProtocolError(),
             "use none of cooperative-sticky, sticky, range, roundrobin",
         ),
-        (errors.FencedInstanceIdError(), "another sidecar has taken the lead of group g"),
-        (errors.KafkaConnectionError("b:1 is away"), "cannot lead group g: .*b:1 is away"),
+        (errors.FencedInstanceError(), "another sidecar has taken the lead of group g"),
+        (errors.ConnectionFailedError("b:1 is away"), "cannot lead group g: .*b:1 is away"),
         (ValueError(), "cannot lead group g: ValueError"),
     ],
 )
@@ -68,7 +68,7 @@ def test_a_follower_says_who_assigns(leader: str, text: str) -> None:
     assert text in explain_follower(GroupGeneration(1, "ours", leader, "range"))
 
 
-@pytest.mark.parametrize("failure", [ValueError("a bug"), errors.KafkaConnectionError()])
+@pytest.mark.parametrize("failure", [ValueError("a bug"), errors.ConnectionFailedError()])
 def test_the_thread_goes_on_after_an_error(
     failure: Exception, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]
 ) -> None:
@@ -87,7 +87,7 @@ def test_the_thread_goes_on_after_an_error(
 
 def test_a_fenced_member_waits(monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., None]) -> None:
     """Two sidecars that both try to lead would otherwise fence each other in turn."""
-    requests, clock = FailingRequests(errors.FencedInstanceIdError()), Ticking()
+    requests, clock = FailingRequests(errors.FencedInstanceError()), Ticking()
     monkeypatch.setattr(group_lead, "GroupRequests", Mock(return_value=requests))
     monkeypatch.setattr(group_lead, "STEP_INTERVAL_S", 0.001)
     lead = GroupLead(SETTINGS, clock)

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kafka import errors
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ticking import Ticking
 
@@ -14,6 +13,7 @@ from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import ReceivedAssignment, decode_assignment
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
+from trimtab.common.kafka_protocol import errors
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration
 from trimtab.sidecar.group_lead.lead_member import (
     REVOCATION_TIMEOUT_S,
@@ -220,7 +220,7 @@ def test_an_unknown_member_joins_anew() -> None:
     coordinator = Coordinator()
     member = make_member(coordinator)
     member.run_step(make_task)
-    coordinator.failures = [errors.UnknownMemberIdError]
+    coordinator.failures = [errors.UnknownMemberError]
     member.run_step(make_task)
     assert not member.leads
     member.run_step(make_task)
@@ -232,8 +232,8 @@ def test_a_fenced_member_is_reported() -> None:
     coordinator = Coordinator()
     member = make_member(coordinator)
     member.run_step(make_task)
-    coordinator.failures = [errors.FencedInstanceIdError]
-    with pytest.raises(errors.FencedInstanceIdError):
+    coordinator.failures = [errors.FencedInstanceError]
+    with pytest.raises(errors.FencedInstanceError):
         member.run_step(make_task)
     assert member.joined is None
 

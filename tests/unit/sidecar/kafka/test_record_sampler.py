@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-from kafka.errors import CorruptRecordError, KafkaTimeoutError, TopicAuthorizationFailedError
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
+from trimtab.common.kafka_protocol.errors import MalformedMessageError, RequestTimeoutError, TopicDeniedError
 from trimtab.sidecar.kafka import record_sampler
 from trimtab.sidecar.kafka.cluster_client import ClusterClient
 from trimtab.sidecar.kafka.partition_logs import FetchedBatches, RecordBatch, parse_batches
@@ -128,7 +128,7 @@ def test_a_denied_topic_is_reported_until_it_is_sampled_or_deleted(
 ) -> None:
     """The right is granted, or nothing is asked for any more."""
     for end in (lambda: sample(sampler, T, 1.0), lambda: sample(sampler, [], 1.0)):
-        errors["t"] = TopicAuthorizationFailedError()
+        errors["t"] = TopicDeniedError()
         sample(sampler, T, 0.0, 1_000)
         assert sampler.errors == {"t": DENIED}
         del errors["t"]
@@ -137,7 +137,7 @@ def test_a_denied_topic_is_reported_until_it_is_sampled_or_deleted(
 
 
 @pytest.mark.parametrize("topic", ["t", ""])
-@pytest.mark.parametrize("error", [KafkaTimeoutError("slow"), ValueError("bad"), struct.error("cut off")])
+@pytest.mark.parametrize("error", [RequestTimeoutError("slow"), ValueError("bad"), struct.error("cut off")])
 def test_a_topic_without_a_size_is_reported_after_some_attempts(
     sampler: RecordSampler, errors: Errors, topic: str, error: Exception
 ) -> None:
@@ -165,7 +165,7 @@ def test_a_corrupt_batch_is_an_error() -> None:
     builder.append(0, 1, None, b"x", [])
     built = bytearray(builder.build())
     built[8:12] = struct.pack(">i", -12)
-    with pytest.raises(CorruptRecordError):
+    with pytest.raises(MalformedMessageError):
         next(parse_batches(bytes(built)))
 
 

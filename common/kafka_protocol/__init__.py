@@ -1,0 +1,1 @@
+"""Kafka's wire protocol: codecs of the requests that the project sends, connections, coordinators."""

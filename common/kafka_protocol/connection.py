@@ -1,0 +1,265 @@
+"""A connection to one broker: TLS, SASL login, versions of requests, requests in a row.
+
+1. It opens with the first exchange, and anew after an error, a time-out, or when the broker has closed it in
+   the meantime. Attempts that fail have growing pauses with jitter between them.
+2. An exchange sends all its requests before it waits: a broker answers those of a connection in order.
+3. A login that ends (KIP-368) is renewed by another connection, since none is under way between exchanges.
+4. Threads may share it: a lock lets one exchange at a time through, and its time-out counts the wait.
+"""
+
+import select
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from trimtab.common.clock import Clock
+from trimtab.common.errors import SaslAuthenticationError
+from trimtab.common.kafka_protocol import apis
+from trimtab.common.kafka_protocol.apis import Api
+from trimtab.common.kafka_protocol.errors import (
+    ConnectionFailedError,
+    KafkaRequestError,
+    LoginFailedError,
+    MalformedMessageError,
+    RequestAbortedError,
+    RequestTimeoutError,
+    UnsupportedApiError,
+    raise_for_code,
+)
+from trimtab.common.kafka_protocol.sasl import Login
+
+MAX_RESPONSE_BYTES: Final = 100_000_000  # librdkafka's receive.message.max.bytes
+CHUNK_BYTES: Final = 1 << 16
+STOP_CHECK_INTERVAL_S: Final = 0.2
+FIRST_PAUSE_S: Final = 0.05  # before the second attempt; it doubles
+LONGEST_PAUSE_S: Final = 1.0  # Java's reconnect.backoff.max.ms
+RENEW_AT: Final = 0.85  # of a login's time, as in Java's client
+_HEADER: Final = struct.Struct(">ii")  # size of what follows it, number of the request
+_NUMBER_BYTES: Final = 4
+_FIRST_VERSIONS: Final = {apis.API_VERSIONS.key: (3, 3)}  # until the broker has told its versions
+
+
+class Address(NamedTuple):
+    """Where a broker listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Request(NamedTuple):
+    """A request with its fields."""
+
+    api: Api
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """What the connections of a client have in common."""
+
+    client_id: str
+    timeout: float
+    tls: ssl.SSLContext | None = None
+    mechanism: str = ""
+    begin_login: Callable[[str], Login] | None = None  # at a host
+
+
+def compute_pause(failures: int, random: Random) -> float:
+    """Return the seconds before the next attempt to connect, after so many that failed."""
+    pause: float = FIRST_PAUSE_S * 2 ** min(failures - 1, 10)
+    return min(LONGEST_PAUSE_S, pause) * random.uniform(0.8, 1.2)
+
+
+def choose_version(request: Request, supported: Mapping[int, tuple[int, int]], where: Address) -> int:
+    """Return the last version that both sides know. Raises UnsupportedApiError."""
+    api = request.api
+    first, last = supported.get(api.key, (0, -1))
+    version = min(last, api.last)
+    if version < max(first, api.first):
+        known = f"versions {first} to {last}" if last >= 0 else "no version"
+        raise UnsupportedApiError(
+            f"broker {where} knows {known} of {api.name}; {api.first} or newer is needed"
+        )
+    return version
+
+
+class BrokerConnection:
+    """Connection to one broker; threads may share it (rule 4)."""
+
+    def __init__(self, address: Address, options: ConnectionOptions, clock: Clock, random: Random) -> None:
+        self.address = address
+        self._options = options
+        self._clock = clock
+        self._random = random
+        self._using = Lock()  # all below
+        self._socket: socket.socket | None = None
+        self._versions: Mapping[int, tuple[int, int]] = _FIRST_VERSIONS
+        self._login_ends_at: float | None = None
+        self._number = 0
+        self._failures = 0
+        self._next_attempt_at = 0.0
+
+    def exchange(
+        self,
+        requests: Sequence[Request],
+        timeout: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> list[Any]:
+        """Return the responses to these requests. Raises KafkaRequestError; `is_stopped` ends the wait."""
+        deadline = self._clock.monotonic() + (self._options.timeout if timeout is None else timeout)
+        if not self._using.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
+            raise RequestTimeoutError(f"broker {self.address} is busy with other requests")
+        try:
+            self._open(deadline)
+            return self._exchange(requests, deadline, is_stopped)
+        except UnsupportedApiError:
+            raise
+        except KafkaRequestError:
+            self._close()
+            raise
+        except (OSError, SaslAuthenticationError) as error:  # ssl.SSLError, too
+            self._close()
+            raise _translate(error, self.address) from error
+        finally:
+            self._using.release()
+
+    def close(self) -> None:
+        """Close the connection; the next exchange opens another."""
+        with self._using:
+            self._close()
+
+    def _exchange(
+        self, requests: Sequence[Request], deadline: float, is_stopped: Callable[[], bool] | None = None
+    ) -> list[Any]:
+        versions = [choose_version(request, self._versions, self.address) for request in requests]
+        first = self._number + 1
+        for request, version in zip(requests, versions, strict=True):
+            self._number = self._number + 1 & 0x7FFFFFFF
+            data = request.api.encode_request(version, self._number, self._options.client_id, request.fields)
+            self._get_socket(deadline).sendall(data)
+        return [
+            request.api.decode_response(version, self._receive(first + n & 0x7FFFFFFF, deadline, is_stopped))
+            for n, (request, version) in enumerate(zip(requests, versions, strict=True))
+        ]
+
+    def _receive(self, number: int, deadline: float, is_stopped: Callable[[], bool] | None) -> bytes:
+        while is_stopped is not None and not self._is_readable(STOP_CHECK_INTERVAL_S):
+            if is_stopped():
+                raise RequestAbortedError(f"broker {self.address} has not answered yet")
+            self._get_socket(deadline)
+        size, answered = _HEADER.unpack(self._read(_HEADER.size, deadline))
+        if not _NUMBER_BYTES <= size <= MAX_RESPONSE_BYTES:
+            raise MalformedMessageError(f"broker {self.address} announces a response of {size} bytes")
+        if answered != number:
+            raise MalformedMessageError(
+                f"broker {self.address} answers request {answered} instead of {number}"
+            )
+        return self._read(size - _NUMBER_BYTES, deadline)
+
+    def _read(self, size: int, deadline: float) -> bytes:
+        # as it comes: nothing is allocated for what is only announced
+        data = bytearray()
+        while len(data) < size:
+            part = self._get_socket(deadline).recv(min(CHUNK_BYTES, size - len(data)))
+            if not part:
+                raise ConnectionFailedError(f"broker {self.address} has closed the connection")
+            data += part
+        return bytes(data)
+
+    def _get_socket(self, deadline: float) -> socket.socket:
+        """Return the socket, which waits until the deadline. Raises RequestTimeoutError after it."""
+        assert self._socket is not None
+        left = deadline - self._clock.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self._socket.settimeout(left)
+        return self._socket
+
+    def _is_readable(self, seconds: float) -> bool:
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            return True
+        poll = select.poll()  # unlike select, with any number of files
+        poll.register(self._socket or -1, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def _open(self, deadline: float) -> None:
+        """Connect unless there is a connection that can be used (rules 1 and 3)."""
+        now = self._clock.monotonic()
+        is_login_over = self._login_ends_at is not None and now >= self._login_ends_at
+        # readable between exchanges: the broker has closed it, or sends what nobody has asked for
+        if self._socket is not None and (is_login_over or self._is_readable(0)):
+            self._close()
+        if self._socket is not None:
+            return
+        if now < self._next_attempt_at:
+            self._clock.sleep(min(self._next_attempt_at, deadline) - now)
+        self._failures += 1
+        self._next_attempt_at = self._clock.monotonic() + compute_pause(self._failures, self._random)
+        self._socket = self._connect(deadline)
+        self._negotiate(deadline)
+        if self._options.begin_login is not None:
+            self._log_in(self._options.begin_login(self.address.host), deadline)
+        self._failures, self._next_attempt_at = 0, 0.0
+
+    def _connect(self, deadline: float) -> socket.socket:
+        left = max(0.001, deadline - self._clock.monotonic())
+        opened = socket.create_connection(self.address, left)
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self._options.tls is not None:
+                return self._options.tls.wrap_socket(opened, server_hostname=self.address.host)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    def _negotiate(self, deadline: float) -> None:
+        self._versions = _FIRST_VERSIONS
+        (answer,) = self._exchange([Request(apis.API_VERSIONS, apis.SOFTWARE)], deadline)
+        raise_for_code(answer.error_code)
+        self._versions = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+
+    def _log_in(self, login: Login, deadline: float) -> None:
+        mechanism = {"mechanism": self._options.mechanism}
+        (answer,) = self._exchange([Request(apis.SASL_HANDSHAKE, mechanism)], deadline)
+        if answer.error_code:
+            offered = ", ".join(answer.mechanisms)
+            raise LoginFailedError(
+                f"broker {self.address} offers {offered}, not sasl.mechanism={self._options.mechanism}"
+            )
+        data, lifetime_ms = next(login), 0
+        while True:
+            (answer,) = self._exchange([Request(apis.SASL_AUTHENTICATE, {"auth_bytes": data})], deadline)
+            if answer.error_code:
+                raise LoginFailedError(f"broker {self.address}: {answer.error_message or 'login refused'}")
+            lifetime_ms = answer.session_lifetime_ms
+            try:
+                data = login.send(answer.auth_bytes)
+            except StopIteration:
+                break
+        ends_in = RENEW_AT * lifetime_ms / 1000
+        self._login_ends_at = self._clock.monotonic() + ends_in if lifetime_ms else None
+
+    def _close(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.close()
+        self._socket = None
+
+
+def _translate(error: Exception, address: Address) -> KafkaRequestError:
+    if isinstance(error, TimeoutError):
+        return RequestTimeoutError(f"no answer of broker {address} in time")
+    if isinstance(error, SaslAuthenticationError):
+        return LoginFailedError(str(error))
+    return ConnectionFailedError(f"broker {address}: {error}")
