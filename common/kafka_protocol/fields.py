@@ -174,12 +174,12 @@ def _make_write(
 def _join_numbers(plain: Iterable[tuple[Field, Read, Write]]) -> Iterator[tuple[Any, int, Any, Any]]:
     """Yield how to read the fields: numbers in a row by one call, since most fields are numbers."""
     for is_number, run in groupby(plain, lambda one: one[0].kind in _NUMBERS):
-        if is_number:
-            chosen = [field for field, *_ in run]
-            packed = struct.Struct(">" + "".join(_NUMBERS[f.kind] for f in chosen))
-            yield packed.unpack_from, packed.size, tuple(f.name for f in chosen), None
+        fields = list(run)
+        if is_number and len(fields) > 1:
+            packed = struct.Struct(">" + "".join(_NUMBERS[f.kind] for f, *_ in fields))
+            yield packed.unpack_from, packed.size, tuple(f.name for f, *_ in fields), None
         else:
-            for field, read, _ in run:
+            for field, read, _ in fields:
                 yield None, 0, field.name, read
 
 

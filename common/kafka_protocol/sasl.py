@@ -91,7 +91,7 @@ def _check_challenge(given: Mapping[str, str], nonce: str) -> tuple[bytes, int]:
     except (KeyError, ValueError):
         raise LoginFailedError(f"SCRAM: {given.get('e', 'the answer is none of SCRAM')}") from None
     if not given.get("r", "").startswith(nonce) or not _MIN_ITERATIONS <= iterations <= _MAX_ITERATIONS:
-        raise LoginFailedError(f"SCRAM: the challenge is refused ({iterations} iterations)")
+        raise LoginFailedError(f"SCRAM: the challenge is refused: i={iterations}")
     return salt, iterations
 
 
