@@ -507,6 +507,11 @@ def test_a_rate_that_the_load_has_limited_keeps_no_useless_replica() -> None:
         assert "3 consumers read no more than 2 (" in reasons[-1]
 
 
+def test_a_group_that_reads_nothing_is_no_error() -> None:
+    """All stand still, before the rate of one was seen: a third less is tried."""
+    assert set(follow_limit(lambda _: 0.0, 30, POLICY, start=6)[0][:20]) == {6, 5, 4}
+
+
 def test_a_capacity_that_is_set_too_high_takes_replicas_back_once() -> None:
     """Four read less than six: all run again, and the rate of one is known from then on."""
     found, _ = follow_limit(lambda count: 30.0 * count, 200, replace(POLICY, cooldown=0), start=6)
