@@ -81,7 +81,7 @@ build/page/axe.min.js: tests/page/axe.sha256
 	@cd build/page && sha256sum --quiet --check ../../tests/page/axe.sha256 && touch axe.min.js
 
 DIRTY_SECONDS ?= 150
-test-dirty: kubernetes ## compare what the sidecar reports with what is true, in ordinary dirty settings: heavy-tailed sizes, transactions, left topics, rare commits, pods of two consumers, a slow sink; and each condition with what all surfaces show; ten minutes
+test-dirty: .venv/.dev ## compare what the sidecar reports with what is true, in ordinary dirty settings: heavy-tailed sizes, transactions, left topics, rare commits, pods of two consumers, a slow sink; and each condition with what all surfaces show; ten minutes
 	@PYTHONPATH=tests $(BIN)/python -m dirty --seconds $(DIRTY_SECONDS)
 
 test-page: .venv/.dev build/page/axe.min.js ## run the tests of the operator's page in headless Chromium; needs chromium and npm, both of Debian

@@ -27,6 +27,7 @@ from trimtab.common.kafka_protocol.errors import (
     raise_for_code,
 )
 from trimtab.common.kafka_protocol.sasl import choose_login
+from trimtab.common.kafka_security import client_config
 from trimtab.common.kafka_security.tokens import CachedToken
 from trimtab.common.type_vars import ResultT
 

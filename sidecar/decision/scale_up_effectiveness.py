@@ -174,8 +174,8 @@ def _count_fewer(model: GroupModel, memory: DecisionMemory, rate: float, running
     """Return how many replicas to try next: by the rate of one if that tells fewer, else a third less."""
     capacity = model.policy.placement.capacity * model.consumers_per_replica
     by_rate, by_capacity = (
-        max(1, model.policy.min_replicas, math.ceil(rate / each - MEASUREMENT_ERROR))
-        for each in (memory.replica_rate or rate / running, capacity)
+        max(1, model.policy.min_replicas, math.ceil(rate / each - MEASUREMENT_ERROR)) if each else running
+        for each in (memory.replica_rate, capacity)
     )
     # what one has read is no limit of it if there was no more to read
     return by_rate if by_rate < running else max(by_capacity, running - max(1, running // 3))

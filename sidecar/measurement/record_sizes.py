@@ -16,6 +16,7 @@
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -181,10 +182,6 @@ class LogGrowth:
             moved = moved._remember(growth)  # noqa: SLF001 - of this class
         return moved._forget_changed()  # noqa: SLF001 - of this class
 
-    def keep_last(self) -> "LogGrowth":
-        """Return the growth of the last interval alone."""
-        return LogGrowth(self.last, self.window[-1:])
-
     def _remember(self, growth: Growth) -> "LogGrowth":
         kept = max(0.0, 1 - growth.seconds / MEMORY_S)
         mean = self._past_mean or growth.log_bytes / growth.offsets
@@ -246,20 +243,26 @@ class RecordSizes:
 
     def add_samples(self, batches: Mapping[TopicPartition, Sequence[SampledBatch]]) -> "RecordSizes":
         """Add sampled batches."""
-        topics = self._sum_topics()
-        changed = {t for t, past in topics.items() if past.is_refuted_by(_list_of_topic(batches, t))}
+        found_of = defaultdict[str, list[SampledBatch]](list)
+        for partition, found in batches.items():
+            found_of[partition.topic] += found
+        topics = self._sum_topics(found_of)
+        changed = {topic for topic, past in topics.items() if past.is_refuted_by(found_of[topic])}
         samples = {p: sums for p, sums in self.samples.items() if p.topic not in changed}
-        growths = {p: g.keep_last() if p.topic in changed else g for p, g in self.growths.items()}
+        growths = {
+            p: LogGrowth(g.last, g.window[-1:]) if p.topic in changed else g for p, g in self.growths.items()
+        }
         for partition, found in batches.items():
             if found:
                 before = samples.get(partition, BatchSums())
                 samples[partition] = BatchSums.of_batches(found).add(before, SAMPLE_MEMORY)
         return replace(self, samples=samples, growths=growths)
 
-    def _sum_topics(self) -> dict[str, BatchSums]:
+    def _sum_topics(self, of: Collection[str]) -> dict[str, BatchSums]:
         topics: dict[str, BatchSums] = {}
         for p, sums in self.samples.items():
-            topics[p.topic] = topics.get(p.topic, BatchSums()).add(sums)
+            if p.topic in of:
+                topics[p.topic] = topics.get(p.topic, BatchSums()).add(sums)
         return topics
 
     def add_log_sizes(self, now: float, readings: Mapping[TopicPartition, LogReading]) -> "RecordSizes":
@@ -282,7 +285,8 @@ class RecordSizes:
 
     def estimate_sizes(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, RecordSize]:
         """Return the size of each partition's offsets; those that nothing is known of are absent."""
-        topics = self._sum_topics()
+        partitions = tuple(partitions)
+        topics = self._sum_topics({p.topic for p in partitions})
         found = ((p, self._estimate_size(p, topics.get(p.topic))) for p in partitions)
         return {p: size for p, size in found if size is not None}
 
@@ -303,9 +307,3 @@ class RecordSizes:
         share = min(1.0, TOPIC_OFFSETS / topic.offsets)
         size = (own or BatchSums()).add(topic, share).predict(grown[0])
         return RecordSize(size.bytes, (own or topic).density, math.hypot(size.error, grown[1]))
-
-
-def _list_of_topic(
-    batches: Mapping[TopicPartition, Sequence[SampledBatch]], topic: str
-) -> list[SampledBatch]:
-    return [batch for p, found in batches.items() if p.topic == topic for batch in found]

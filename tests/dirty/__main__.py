@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Final
 
+from cluster.binaries import NAMES, find
 from dirty.conditions import measure_advised, measure_managed, measure_other_advice, measure_stranger
 from dirty.pods import measure_pods
 from dirty.reading import measure_left_topics, measure_rare_commits
@@ -53,8 +54,10 @@ def main() -> None:
     arguments = ArgumentParser(description=__doc__)
     arguments.add_argument("--only", choices=CASES, action="append")
     arguments.add_argument("--seconds", type=float, default=150.0, help="of a steady load in each case")
-    arguments.add_argument("--at-a-time", type=int, default=5, help="cases")
+    arguments.add_argument("--at-a-time", type=int, default=6, help="cases")
     options = arguments.parse_args()
+    for program in NAMES if "pods" in (options.only or CASES) else ():
+        find(program)  # or build it, before anything is measured
     with (
         EmbeddedBroker() as broker,
         TemporaryDirectory() as folder,
