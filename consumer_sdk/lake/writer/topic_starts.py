@@ -3,7 +3,7 @@
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +55,7 @@ class TopicStarts:
     def check_lake(self, timeout_s: float) -> None:
         """Raise LakeUnavailableError if no table was ever reached, and the lake cannot list them either."""
         if not self._tables_by_topic:
-            listed: Future[list[str]] = Future()
+            listed: Future[Sequence[str]] = Future()
             _start_thread(partial(_settle, listed, self._lake.list_tables))
             wait([listed], timeout=timeout_s)
             if not listed.done():
