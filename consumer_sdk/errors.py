@@ -6,8 +6,8 @@ CallerError
 │   ├── QueueTopicMismatchError         a queue's topics are missing or do not match (exit code 2)
 │   ├── UnsupportedQueueOperationError  this kind of queue lacks the operation (exit code 2)
 │   ├── UnsupportedByProtocolError      the new group protocol lacks the operation (exit code 2)
-│   ├── UnusableStorageError            the storage, or Spark's access to it, suits no table (exit code 2)
-│   │   └── StorageClientMissingError   Spark has no client for the tables' storage or catalog (exit code 2)
+│   ├── UnusableStorageError            the storage suits no table (exit code 2)
+│   ├── StorageClientMissingError       Spark has no client for the tables' storage or catalog (exit code 2)
 │   └── TableNameCollisionError         two topics map to one table
 ├── InvalidDelayError                   a delay or extension is negative or not finite
 ├── JavaNotFoundError                   no Java was found
@@ -141,10 +141,10 @@ class MarkerWriteError(PeerError):
 
 
 class UnusableStorageError(SettingError):
-    """The storage of the tables, or Spark's access to it, suits no table."""
+    """The storage of the tables suits no table."""
 
 
-class StorageClientMissingError(UnusableStorageError):
+class StorageClientMissingError(SettingError):
     """The Spark session has no client for the tables' object storage, or no driver for their catalog."""
 
 

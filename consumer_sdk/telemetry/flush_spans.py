@@ -3,7 +3,7 @@
 from contextlib import AbstractContextManager
 
 from trimtab.consumer_sdk.lake.interfaces import Lake
-from trimtab.consumer_sdk.lake.writer.flush_metrics import FlushRun
+from trimtab.consumer_sdk.lake.writer.flush import FlushRun
 from trimtab.consumer_sdk.telemetry.consumer_spans import NOTHING
 
 

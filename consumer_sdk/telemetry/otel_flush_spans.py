@@ -19,10 +19,9 @@ from trimtab.consumer_sdk.lake.interfaces import Frame, Lake, LakeTable, Records
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, describe_conflicts
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, FlushBatch, FlushOutcome
-from trimtab.consumer_sdk.lake.writer.flush_metrics import FlushRun
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, FlushBatch, FlushOutcome, FlushRun
 from trimtab.consumer_sdk.telemetry.flush_spans import FlushSpans
-from trimtab.consumer_sdk.telemetry.otel_consumer_spans import SERVICE, build_links, mark_failure
+from trimtab.consumer_sdk.telemetry.otel_consumer_spans import SERVICE, build_links, mark_failure, set_failed
 
 TABLE: Final = "trimtab.lake.table"
 OUTCOME: Final = "trimtab.flush.outcome"
@@ -172,6 +171,9 @@ def _describe_outcome(span: trace.Span, outcome: FlushOutcome) -> None:
         span.set_attribute(OUTCOME, "committed")
         for write in outcome.table_writes:
             span.add_event("committed", {TABLE: write.table, ROWS: write.rows, BYTES: write.bytes})
+        return
+    if outcome.error is not None:
+        set_failed(span, outcome.error)
         return
     reason = describe_conflicts(outcome.conflicts)
     span.set_attribute(OUTCOME, "refused" if reason else "cancelled")

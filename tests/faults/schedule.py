@@ -29,12 +29,15 @@ UNWRITABLE: Final = "unwritable"
 UNREACHABLE: Final = "unreachable"
 """Instead of a step: the table does not answer, which is retried for `lake.flush.timeout` first."""
 
+HANGING: Final = "hanging"
+"""Instead of a step: calls that open the table do not return, also those of an assignment."""
+
 _ENDING: Final = ("draining", "drained")
 POINTS: Final[Mapping[str, tuple[str, ...]]] = {
     FLUSH: FLUSH_STEPS,
     MEMBER: tuple(step for step in REBALANCE_STEPS if step not in _ENDING),
     END: _ENDING,
-    UNWRITABLE: (*(step for step in FLUSH_STEPS if step != "offsets-committed"), UNREACHABLE),
+    UNWRITABLE: (*(step for step in FLUSH_STEPS if step != "offsets-committed"), UNREACHABLE, HANGING),
 }
 """The points at which a process crashes, or a flush fails."""
 

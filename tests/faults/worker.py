@@ -27,13 +27,13 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from threading import Thread, local
+from threading import Event, Thread, local
 from typing import Any
 
 from faults import suspended_clock, wall_clock
 from faults.check import record_number
 from faults.handed_log import format_poll, format_start
-from faults.schedule import UNREACHABLE
+from faults.schedule import HANGING, UNREACHABLE
 from history.events import Poll, Start
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli import main as command
@@ -57,6 +57,7 @@ class OrderListener:
         self.ahead = 0.0  # seconds by which the wall clock is wrong
         self.consumer: Watched | None = None
         self._true_time = time.time
+        self._pause = Event()
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
@@ -76,6 +77,11 @@ class OrderListener:
         if (table := getattr(self.flushed, "table", "")) and self.fail_at == (table, step):
             error = LakeUnavailableError if step == UNREACHABLE else TableSchemaMismatchError
             raise error(f"a fault: {table} takes no rows at {step}")
+
+    def hang(self, table: str) -> None:
+        """Return when the table's calls do not hang any more."""
+        while self.fail_at == (table, HANGING):
+            self._pause.wait(0.05)
 
     def _listen(self) -> None:
         while True:
@@ -139,6 +145,7 @@ class Stepped(LakeWriter):
 
         def reach_table(name: str) -> Any:
             self.orders.pass_by(UNREACHABLE)
+            self.orders.hang(name)
             return open_table(name)
 
         lake.open_table = reach_table

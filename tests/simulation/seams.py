@@ -42,7 +42,12 @@ REPLACED: dict[Any, dict[str, Any]] = {
         "threading": THREADS,
         "wait": green.wait_for,
     },
-    topic_starts: {"RetryBackoff": _pace, "Future": green.Future, "threading": THREADS},
+    topic_starts: {
+        "RetryBackoff": _pace,
+        "Future": green.Future,
+        "threading": THREADS,
+        "wait": green.wait_for,
+    },
     writer: {"new_attempt_id": lambda: _host().attempt(), "random": SimpleNamespace(Random=_random)},
 }
 

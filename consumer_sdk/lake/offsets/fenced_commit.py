@@ -61,8 +61,9 @@ def commit_fenced(
 ) -> FencedCommitOutcome:
     """Commit a staged attempt, or refuse it; `now` returns seconds of the clock of `staged.begun_at`.
 
-    Files that are not committed are deleted, unless the table may reference them. Raises FlushAbandonedError
-    when cancelled, LakeUnavailableError when the patience has run out.
+    Files are deleted if no commit of them was tried. The others may be referenced; if they are not, they are
+    orphans (`maintenance`). Raises FlushAbandonedError when cancelled, LakeUnavailableError when the patience
+    has run out.
     """
     return _FencedCommit(table, staged, group, spans, backoff, now).run()
 
@@ -78,7 +79,6 @@ class _FencedCommit:
     lost_races: int = 0
     outages: int = 0
     tried: bool = False
-    unanswered: bool = False
     hold_ended: bool = False  # one was met, and is over for this batch
 
     def run(self) -> FencedCommitOutcome:
@@ -97,16 +97,19 @@ class _FencedCommit:
                     self.backoff.wait_after_outage(self.outages)
                 else:
                     self.backoff.failing_since = None
-                    # After a try without an answer the rows are safe, but it may have succeeded in a part of
-                    # the history that expiry has cut: its snapshot would reference the files.
-                    if not isinstance(outcome, CommitSucceeded) and not self.unanswered:
-                        self.table.delete_staged_files(self.staged)
+                    if not isinstance(outcome, CommitSucceeded):
+                        self._delete_untried_files()
                     return outcome
         except BaseException:
-            # not after a lost race either: a client that repeats a request may lose it against itself
-            if not self.tried:
-                self.table.delete_staged_files(self.staged)
+            self._delete_untried_files()
             raise
+
+    def _delete_untried_files(self) -> None:
+        # A try without an answer may have succeeded in a part of the history that expiry has cut: its
+        # snapshot would reference the files. So may a lost race: a client that repeats a request may have
+        # lost it against itself.
+        if not self.tried:
+            self.table.delete_staged_files(self.staged)
 
     def _attempt(self) -> FencedCommitOutcome:
         current = self._read_unheld() if isinstance(self.staged, StagedChanges) else self.table.read_offsets()
@@ -121,12 +124,7 @@ class _FencedCommit:
         gaps = self.table.read_gaps().with_group_gaps(self.group, new_gaps) if new_gaps else None
         offsets = current.offsets.advanced_by(self.group, self.spans)
         self.tried = True
-        try:
-            self.table.commit(self.staged, offsets, current, gaps)
-        except LakeUnavailableError:
-            # never reset: no later answer, not even a lost race, proves that this try failed
-            self.unanswered = True
-            raise
+        self.table.commit(self.staged, offsets, current, gaps)
         return CommitSucceeded(self.lost_races)
 
     def _read_unheld(self) -> VersionedOffsets:

@@ -3,15 +3,16 @@
 All tables are concerned, so that the process ends or, where it may wait, tries again, by:
 
 1. a broker that nobody reaches, and Spark's JVM;
-2. storage that cannot hold tables of any writer. A client that Spark lacks is no such error: the
-   warehouse's and the catalog's are checked when the lake is opened (`session`), and another engine may have
-   created one table on another storage;
+2. storage that cannot hold tables of any writer. A client that Spark lacks is no such error, nor is a folder
+   that only Spark's executors see: the warehouse's and the catalog's clients are checked when the lake is
+   opened (`session`), and another engine may have created one table on another storage;
 3. a membership that is lost for good;
 4. settings, which are checked before the group is joined; interrupts, and memory that is used up.
 
 An *outage* (catalog, object store or schema registry that do not answer, storage that is full) concerns each
 table that meets it: whether others meet it, too, is not asked. A flush retries it for `lake.flush.timeout`,
-so that a short one halts nothing; then its table is halted and gives up its thread and its memory. If
+so that a short one halts nothing; then its table is halted and gives up its thread and its memory. So is, in
+an assignment, a table whose offsets are not read by then, whether calls fail or do not return. If
 everything is unreachable, every table is halted so, the process goes on, and each table is tried again by
 itself, at least every 30 s (`halted_partitions`). Only a process that has never reached a table, and whose
 lake does not list its tables either, ends in its assignment: its settings may be wrong.
@@ -32,7 +33,6 @@ from trimtab.consumer_sdk.errors import (
     GroupMembershipError,
     MissingExtraError,
     SparkSessionError,
-    StorageClientMissingError,
     TableWriteError,
     UnusableStorageError,
 )
@@ -51,8 +51,6 @@ _CONCERN_ALL = (
 
 def concerns_all(error: BaseException) -> bool:
     """Return whether an error concerns all tables."""
-    if isinstance(error, StorageClientMissingError):
-        return False
     return isinstance(error, _CONCERN_ALL) or not isinstance(error, Exception)
 
 

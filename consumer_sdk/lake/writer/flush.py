@@ -75,14 +75,16 @@ class BatchCommitted:
 
 @dataclass(frozen=True, slots=True)
 class BatchRefused:
-    """A batch refused for `conflicts`, or cancelled (no conflicts)."""
+    """A batch refused for `conflicts`, failed behind its first parts (`error`), or cancelled (neither)."""
 
     batch: FlushBatch
-    offsets: Mapping[TopicPartition, int | None]  # the table's; for a cancelled batch, the expected ones
+    offsets: Mapping[TopicPartition, int | None]  # the table's, or those behind the parts that are committed
     conflicts: tuple[OffsetConflict, ...] = ()
+    error: Exception | None = None
 
 
 FlushOutcome: TypeAlias = BatchCommitted | BatchRefused
+FlushRun: TypeAlias = Callable[[FlushBatch, RetryBackoff], FlushOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,28 +101,40 @@ class BatchFlusher:
     now: Callable[[], float] = SystemClock.monotonic
     # called with the partitions of a batch, and those that the table knows of its topics
     check_partitions: Callable[[Collection[TopicPartition]], None] | None = None
+    measure: Callable[[FlushRun], FlushRun] = lambda run: run  # of each part: later ones may fail
 
     def flush_batch(self, batch: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
         """Write a batch, retrying retryable errors until it is cancelled or its patience has run out.
 
-        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError, LakeUnavailableError.
+        Raises TableSchemaMismatchError, TransformError, CommittedOffsetsLostError, LakeUnavailableError,
+        unless a part is committed: its offsets would be lost.
         """
         parts, writes = [batch], list[TableWrite]()
         committed: dict[TopicPartition, int | None] = {p: span.expected for p, span in batch.spans.items()}
+        flush_part = self.measure(self._flush_part)
         while parts:
-            flush = _BatchFlush(self, parts.pop(), backoff)
+            part = parts.pop()
             try:
-                outcome = flush.run()
+                outcome = flush_part(part, backoff)
             except BatchTooLargeError as error:
-                parts += reversed(_split_batch(flush.batch, error.records))
+                parts += reversed(_split_batch(part, error.records))
                 continue
-            except FlushAbandonedError:
-                outcome = flush.refuse()
+            except Exception as error:
+                if not writes:
+                    raise
+                return BatchRefused(batch, committed, error=error)
             if isinstance(outcome, BatchRefused):
                 return BatchRefused(batch, {**committed, **outcome.offsets}, outcome.conflicts)
             writes += outcome.table_writes
-            committed |= {p: span.next for p, span in flush.batch.spans.items()}
+            committed |= {p: span.next for p, span in part.spans.items()}
         return BatchCommitted(batch, tuple(writes))
+
+    def _flush_part(self, part: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
+        flush = _BatchFlush(self, part, backoff)
+        try:
+            return flush.run()
+        except FlushAbandonedError:
+            return flush.refuse()
 
 
 @dataclass(frozen=True, slots=True)

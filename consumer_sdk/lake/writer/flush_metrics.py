@@ -1,8 +1,5 @@
 """Metrics of a flush: duration, written rows and bytes, freshness, lost offsets."""
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,9 +8,7 @@ from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.offsets.table_offsets import gaps_before
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, FlushBatch, FlushOutcome
-
-FlushRun: TypeAlias = Callable[[FlushBatch, RetryBackoff], FlushOutcome]
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, FlushBatch, FlushOutcome, FlushRun
 
 
 def with_flush_metrics(run: FlushRun, metrics: LakeMetrics, clock: Clock) -> FlushRun:

@@ -7,7 +7,7 @@ Rules:
 1. At most `parallelism` flushes run at a time; further ones wait for a free thread. A flush holds its
    thread for `patience_s` in an outage, and for as long as a call into the lake takes to fail.
 2. A table has one flush in flight: its next batch continues where that one ends.
-3. A flush that outlasts its cancellation *hangs*: it is waited for once.
+3. A flush that is late is cancelled, and waited for once more: when the writer is closed.
 4. A call into the lake that does not return may be slow, such as the staging of a large batch, or hang for
    good; nothing tells which. So it is neither cancelled nor halted: its table is not fetched while its batch
    is full, and the log names it once.
@@ -16,7 +16,7 @@ Rules:
 import logging
 import random
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from math import inf
@@ -81,7 +81,6 @@ class FlushThreads:
         self._pending: SimpleQueue[InFlightFlush | None] = SimpleQueue()
         self._thread_count = 0
         self._in_flight: dict[str, InFlightFlush] = {}  # by table
-        self._hanging: set[str] = set()
         self._stalled: set[str] = set()  # of rule 4, which the log has named
         self._any_ended = threading.Event()
 
@@ -143,21 +142,18 @@ class FlushThreads:
         done = [flight for flight in self._in_flight.values() if flight.done]
         for flight in done:
             del self._in_flight[flight.batch.table]
-            self._hanging.discard(flight.batch.table)  # it has ended after all
         return done
 
-    def cancel(self, flights: Sequence[InFlightFlush], timeout_s: float) -> None:
-        """End retries and waits of these flushes, not a call into the JVM; wait for their end (rule 3)."""
+    def close(self, timeout_s: float) -> None:
+        """Cancel all flushes and end the threads; `pop_done` returns those that end within `timeout_s`.
+
+        Raises LakeUnavailableError if one does not, such as in a call into the JVM.
+        """
+        flights = list(self._in_flight.values())
         for flight in flights:
             flight.cancel()
-        wait_for_flushes((f for f in flights if f.batch.table not in self._hanging), timeout_s)
-        self._hanging |= {flight.batch.table for flight in flights if not flight.done}
-
-    def close(self, timeout_s: float) -> None:
-        """Cancel all flushes and end the threads. Raises LakeUnavailableError if one hangs."""
-        flights = list(self._in_flight.values())
-        self._in_flight.clear()
-        self.cancel(flights, timeout_s)
+        wait_for_flushes(flights, timeout_s)
+        self._in_flight = {flight.batch.table: flight for flight in flights if flight.done}
         for _ in range(self._thread_count):
             self._pending.put(None)  # ends a thread after its flush
         if not all(flight.done for flight in flights):

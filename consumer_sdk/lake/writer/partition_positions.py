@@ -155,10 +155,6 @@ class PositionTracker:
             self._owned[partition].committed = offset
         return offsets
 
-    def select_submitted(self, spans: Mapping[TopicPartition, OffsetSpan]) -> set[TopicPartition]:
-        """Return the partitions of a submitted batch that have been owned ever since."""
-        return {p for p, span in spans.items() if self._is_chained(p, span)}
-
     def rewind_partitions(
         self, spans: Mapping[TopicPartition, OffsetSpan], offsets: Mapping[TopicPartition, int | None]
     ) -> dict[TopicPartition, int]:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final
 
 from confluent_kafka import TopicPartition as RawPartition
 
@@ -29,8 +27,6 @@ from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all, to_table_
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
-
-_OUTAGE_TABLES: Final = 8  # after so many unreachable ones in a row, the others are not asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +53,40 @@ class TableHalts:
         Raises LakeUnavailableError if no table was ever reached, and the lake cannot list its tables either.
         """
         topics = {p.topic: [other for other in partitions if other.topic == p.topic] for p in partitions}
+        timeout_s = deadline - self.clock.monotonic()
+        # a call that has not returned since an earlier assignment or trial is not waited for again
+        hanging = {table for table, answer in self.asked.items() if not answer.done()}
+        tables = {self.table_for(topic) for topic in topics}
+        answers = self.asked | self.starts.ask_for_all_offsets(tables - hanging, deadline)
+        self.asked.update((table, answer) for table, answer in answers.items() if not answer.done())
         starts: dict[TopicPartition, int | None] = {}
         unreachable: dict[str, LakeUnavailableError] = {}
-        in_a_row = 0
         for topic, chosen in sorted(topics.items()):
-            table = self.table_for(topic)
-            if in_a_row == _OUTAGE_TABLES:
-                unreachable[topic] = LakeUnavailableError(f"{table}: not asked, as no other table answered")
-                continue
             try:
-                starts |= self.find_starts(topic, chosen, partial(self.starts.read_offsets, table, deadline))
-                in_a_row = 0
+                starts |= self.find_starts(topic, chosen, answers[self.table_for(topic)])
             except LakeUnavailableError as error:
                 unreachable[topic] = error
-                in_a_row += 1
         if unreachable:
-            self._check_lake()
+            self._check_lake(timeout_s)
         for topic, reason in unreachable.items():
             self._halt_unread(topics[topic], reason)
         return starts
 
-    def _check_lake(self) -> None:
+    def _check_lake(self, timeout_s: float) -> None:
         # a lake that has never answered is one whose address or credentials may be wrong
         try:
-            self.starts.check_lake()
+            self.starts.check_lake(timeout_s)
         except Exception as error:
             if isinstance(error, LakeUnavailableError) or concerns_all(error):
                 raise
             # it answers, but does not let this writer list its tables
 
     def find_starts(
-        self, topic: str, partitions: list[TopicPartition], read_offsets: Callable[[], CommittedOffsets]
+        self, topic: str, partitions: list[TopicPartition], answer: "Future[CommittedOffsets]"
     ) -> dict[TopicPartition, int | None]:
         """Return the offsets of these partitions of a topic; none if they are halted."""
         try:
-            return self.starts.find_starts(topic, partitions, read_offsets())
+            return self.starts.find_starts(topic, partitions, _read_answer(self.table_for(topic), answer))
         except TableNameCollisionError as error:
             self.halt_partitions({p: self.positions.next_offset(p) for p in partitions}, error)
         except Exception as error:
@@ -211,7 +206,7 @@ class TableHalts:
         for topic in self.starts.list_unknown(partitions):
             known = [p for p in partitions if p.topic == topic]
             try:
-                starts = self.find_starts(topic, known, answer.result)
+                starts = self.find_starts(topic, known, answer)
             except LakeUnavailableError as error:  # of a table that is not read: it ends nothing
                 return self.halt_table(table, error)
             for partition, start in starts.items():
@@ -228,3 +223,12 @@ class TableHalts:
         """Return the partitions of a table that are read."""
         owned = self.positions.owned
         return {p for p in owned if self.table_for(p.topic) == table and p not in self.halted}
+
+
+def _read_answer(table: str, answer: "Future[CommittedOffsets]") -> CommittedOffsets:
+    if not answer.done():
+        raise LakeUnavailableError(
+            f"{table}: a call that reads its offsets has not returned within lake.flush.timeout; it may "
+            "hang: check that the catalog and the storage respond"
+        )
+    return answer.result()

@@ -36,6 +36,7 @@ import random
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Self
 
 from confluent_kafka import KafkaException
@@ -121,8 +122,9 @@ class LakeWriter:
             self._config.evolves_schema,
             self._clock.monotonic,
             check_single_partition if changes is not None and changes.applies_truncations else None,
+            partial(with_flush_metrics, metrics=metrics, clock=self._clock),
         )
-        flush = with_flush_metrics(self._spans.trace_run(flusher.flush_batch), metrics, self._clock)
+        flush = self._spans.trace_run(flusher.flush_batch)
         self._flushes = FlushThreads(flush, rng, self._config.flush_parallelism, self._clock.monotonic)
 
     # -- the loop ---------------------------------------------------------------------------------
@@ -322,20 +324,30 @@ class LakeWriter:
         try:
             outcome = flight.future.result()
         except BaseException as error:  # noqa: BLE001 - raised by every later call, or by `flush`
-            spans = flight.batch.spans
-            if concerns_all(error):
-                self._failure = error
-            elif self._positions.select_submitted(spans):  # those of an earlier assignment tell nothing
-                is_outage = isinstance(error, TrimtabError) and error.retryable  # it is over with any commit
-                ends = {p: span.first + 1 if is_outage else span.next for p, span in spans.items()}
-                self._halts.halt_table(flight.batch.table, error, ends)
+            expected = {p: span.expected for p, span in flight.batch.spans.items()}
+            self._collect_error(flight.batch, error, expected)
             return
-        if isinstance(outcome, BatchRefused):
+        if isinstance(outcome, BatchRefused) and outcome.error is not None:
+            self._collect_error(outcome.batch, outcome.error, outcome.offsets)
+        elif isinstance(outcome, BatchRefused):
             reason = describe_conflicts(outcome.conflicts) or "cancelled"
             log.warning("%s: batch refused: %s", outcome.batch.table, reason)
             self._refused_batches.append(outcome)  # rewound outside of callbacks (rule 8)
         else:
             self._confirm_commit(outcome, self._clock.monotonic() - flight.started_at)
+
+    def _collect_error(
+        self, batch: FlushBatch, error: BaseException, offsets: Mapping[TopicPartition, int | None]
+    ) -> None:
+        """Halt the table of a batch that failed behind these offsets of the table."""
+        if concerns_all(error):
+            self._failure = error
+        elif self._positions.rewind_partitions(batch.spans, offsets):  # an earlier assignment's tell nothing
+            ends = {p: span.next for p, span in batch.spans.items()}
+            if isinstance(error, TrimtabError) and error.retryable:  # an outage is over with any commit
+                firsts = {p: max(span.first, offsets[p] or 0) for p, span in batch.spans.items()}
+                ends = {p: min(firsts[p] + 1, end) for p, end in ends.items()}
+            self._halts.halt_table(batch.table, error, ends)
 
     def _confirm_commit(self, outcome: BatchCommitted, seconds: float) -> None:
         for write in outcome.table_writes:
@@ -385,8 +397,8 @@ class LakeWriter:
             flight.hasten()
         wait_for_flushes(flights, deadline - self._clock.monotonic())
         late = [flight for flight in flights if not flight.done]
-        if late:
-            self._flushes.cancel(late, self._config.flush_timeout_s)
+        for flight in late:
+            flight.cancel()
         self._collect_outcomes()
         self._raise_failure()
         if late:
@@ -399,18 +411,18 @@ class LakeWriter:
         if self._closed:
             return
         self._closed = True
-        with suppress(Exception):  # the error that led here counts
-            self._collect_outcomes()  # a batch that landed meanwhile is not given up
-        unwritten = sorted(self._positions.unwritten_ranges().items())
-        if ranges := ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in unwritten):
-            log.warning("offsets given up, for the next owner to read unless the table has them: %s", ranges)
-        self._buffer.drop_partitions(self._positions.owned)
         try:
             # Without a flight, the revocation on closing the consumer waits for no flush.
             self._flushes.close(self._config.flush_timeout_s)
         except LakeUnavailableError as error:
             # Logged only: raising it would hide the error that led here.
             log.error("%s", error)  # noqa: TRY400 - the message suffices
+        with suppress(Exception):  # the error that led here counts
+            self._collect_outcomes()  # a batch that landed meanwhile is not given up
+        unwritten = sorted(self._positions.unwritten_ranges().items())
+        if ranges := ", ".join(f"{p} offsets {first}-{end - 1}" for p, (first, end) in unwritten):
+            log.warning("offsets given up, for the next owner to read unless the table has them: %s", ranges)
+        self._buffer.drop_partitions(self._positions.owned)
         if self._owns_lake:
             self._lake.close()
 

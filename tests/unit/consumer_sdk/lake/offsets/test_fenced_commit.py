@@ -151,7 +151,7 @@ def test_lost_race_on_the_same_partition_is_refused(backoff: RetryBackoff) -> No
     outcome = commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW)
     assert isinstance(outcome, CommitFenced)
     assert outcome.conflicts[0].actual == 15
-    assert table.deleted == ["x"]
+    assert table.deleted == []  # the client may have repeated a request that was made
     assert table.attempts == []
 
 
@@ -213,17 +213,15 @@ def test_a_race_against_itself_counts_as_committed(backoff: RetryBackoff) -> Non
     assert commit_fenced(table, StagedFiles("x"), "g", SPANS, backoff, NOW) == CommitSucceeded(lost_races=1)
 
 
-@pytest.mark.parametrize(("script", "deleted"), [(["race"], ["x"]), (["away"], [])], ids=["known", "unknown"])
-def test_outdated_files_are_not_committed(
-    backoff: RetryBackoff, script: list[str], deleted: list[str]
-) -> None:
+@pytest.mark.parametrize("answer", ["race", "away"])
+def test_outdated_files_are_not_committed(backoff: RetryBackoff, answer: str) -> None:
     """After hours of retries, removal of orphan files may have deleted them."""
     staged = StagedFiles("x", ("file",), begun_at=100.0)
     times = iter([100.0 + MAX_STAGED_AGE_S, 101.0 + MAX_STAGED_AGE_S])
-    table = Table([*script, "ok"])
+    table = Table([answer, "ok"])
     outcome = commit_fenced(table, staged, "g", SPANS, backoff, lambda: next(times))
     assert outcome == FilesOutdated()
-    assert (table.script, table.deleted) == (["ok"], deleted)
+    assert (table.script, table.deleted) == (["ok"], [])
 
 
 def test_staged_files_outdate_long_before_they_may_be_deleted() -> None:

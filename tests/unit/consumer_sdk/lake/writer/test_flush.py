@@ -37,6 +37,7 @@ from trimtab.consumer_sdk.lake.writer.flush import (
     BatchRefused,
     FlushBatch,
     FlushOutcome,
+    FlushRun,
     TableWrite,
 )
 from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows, TableProjection
@@ -230,14 +231,17 @@ def test_a_batch_that_takes_too_much_memory_is_flushed_in_parts(crash_after: int
     table = Table("lake.a", CommittedOffsets({"g": {P: 10, Q: 3}}))
     lake = Lake(table, evens := Table("lake.evens"))
 
+    class Crash(BaseException):
+        """The end of the process."""
+
     def crash() -> None:
         if next(commits) == crash_after:
-            raise ZeroDivisionError
+            raise Crash
 
     table.after_commit = evens.after_commit = crash
     flusher = flusher_of(lake, AtMostThree("lake.a", PLAIN.decoder))
     if crash_after:
-        with pytest.raises(ZeroDivisionError):
+        with pytest.raises(Crash):
             flusher.flush_batch(batch, backoff())
         spans = trim_spans("g", table.offsets, batch.spans)
         records = select_from_offsets(batch.records, {p: span.first for p, span in spans.items()})
@@ -264,6 +268,30 @@ def test_a_part_that_is_refused_tells_what_the_table_has() -> None:
     outcome = flusher.flush_batch(batch, backoff())
     assert outcome == BatchRefused(batch, {P: 13, Q: 3, R: 2}, (OffsetConflict(R, None, 2),))
     assert [offset for _, offset in table.places] == [10, 11, 12]
+
+
+def test_a_part_that_fails_behind_others_tells_what_the_table_has() -> None:
+    """Its error would hide that the parts before it are committed, which are measured each by itself."""
+    table = Table("lake.a", CommittedOffsets({"g": {P: 10, Q: 3}}))
+    failure, measured = TableSchemaMismatchError("no column"), list[FlushBatch]()
+
+    def measure(run: FlushRun) -> FlushRun:
+        def run_measured(part: FlushBatch, backoff: RetryBackoff) -> FlushOutcome:
+            outcome = run(part, backoff)
+            measured.append(outcome.batch)
+            return outcome
+
+        return run_measured
+
+    table.after_commit = lambda: setattr(table, "before_commit", lambda: raise_error(failure))
+    flusher = replace(flusher_of(Lake(table), AtMostThree("lake.a", PLAIN.decoder)), measure=measure)
+    batch = large_batch()
+    assert flusher.flush_batch(batch, backoff()) == BatchRefused(batch, {P: 13, Q: 3, R: None}, (), failure)
+    assert [offset for _, offset in table.places] == [10, 11, 12]
+    assert [[*part.spans] for part in measured] == [[P]]
+    table.offsets = CommittedOffsets({"g": {P: 10, Q: 3}})
+    with pytest.raises(TableSchemaMismatchError):  # nothing is committed
+        flusher.flush_batch(batch, backoff())
 
 
 # -- side tables that are ahead -----------------------------------------------------------------------
@@ -296,7 +324,7 @@ def test_a_side_table_without_new_rows_records_a_gap(projection: TableProjection
 
 
 def test_a_side_table_that_another_owner_advances_gets_the_rest() -> None:
-    """The refused files are deleted, and the rows trimmed again."""
+    """The rows are trimmed again; the refused files stay, as a commit of them was tried."""
     evens = table_at(10, "lake.evens")
 
     def overtake() -> None:
@@ -308,7 +336,7 @@ def test_a_side_table_that_another_owner_advances_gets_the_rest() -> None:
     outcome = flusher_of(Lake(table_at(10), evens), EVENS_APART).flush_batch(BATCH, backoff())
     assert isinstance(outcome, BatchCommitted)
     assert outcome.table_writes[0] == TableWrite("lake.evens", 1, ROW_BYTES)
-    assert (list_offsets(evens), evens.deleted) == ([12], evens.staged[:1])
+    assert (list_offsets(evens), evens.deleted) == ([12], [])
 
 
 def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tables() -> None:
@@ -337,15 +365,12 @@ def test_two_owners_that_begin_a_partition_elsewhere_do_not_both_write_side_tabl
 # -- what an attempt leaves behind --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("answer", "are_deleted"),
-    [(LakeUnavailableError("no answer"), False), (CommitConflictError("raced"), True)],
-    ids=["no answer, and the history was cut", "a lost race"],
-)
-def test_files_of_an_unanswered_commit_stay(answer: Exception, *, are_deleted: bool) -> None:
-    """The offsets show that the batch is no longer due; only an answer shows that the files are free.
+@pytest.mark.parametrize("answer", [LakeUnavailableError("no answer"), CommitConflictError("raced")])
+def test_files_of_a_tried_commit_stay(answer: Exception) -> None:
+    """The offsets show that the batch is no longer due, and nothing that the files are free.
 
-    Iceberg's own expiry may remove the snapshot of the commit.
+    Iceberg's own expiry may remove the snapshot of the commit; a client that repeats a request whose answer
+    was lost loses the race against itself.
     """
     table = table_at(10)
 
@@ -357,7 +382,7 @@ def test_files_of_an_unanswered_commit_stay(answer: Exception, *, are_deleted: b
     outcome = flusher_of(Lake(table)).flush_batch(BATCH, backoff())
     assert isinstance(outcome, BatchRefused)
     assert outcome.offsets == {P: 14}
-    assert table.deleted == (table.staged if are_deleted else [])
+    assert table.deleted == []
 
 
 @pytest.mark.parametrize("is_tried", [False, True])
@@ -402,5 +427,5 @@ def test_files_as_old_as_orphans_are_staged_again() -> None:
     table.before_commit = refuse_once
     flusher = replace(flusher_of(Lake(table)), now=lambda: float(next(times)))
     assert isinstance(flusher.flush_batch(BATCH, backoff()), BatchCommitted)
-    assert (table.attempts, table.deleted) == (["attempt-1", "attempt-2"], ["attempt-1"])
+    assert (table.attempts, table.deleted) == (["attempt-1", "attempt-2"], [])
     assert not table.is_evolved  # without lake.schema.evolution

@@ -269,6 +269,5 @@ def test_a_batch_has_one_outcome(positions: PositionTracker, *, is_refused: bool
         assert positions.rewind_partitions(spans, {P: 100}) == {P: 100}
     else:
         assert positions.confirm_committed(spans) == {P: 102}
-    assert positions.select_submitted(spans) == set()
     assert positions.confirm_committed(spans) == {}
     assert positions.rewind_partitions(spans, {P: 100}) == {}

@@ -3,8 +3,8 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
@@ -22,21 +22,18 @@ from writer_stand_ins import (
 )
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import (
     CommittedOffsetsLostError,
     LakeUnavailableError,
     OffsetsExpiredError,
-    TableAccessError,
     TableSchemaMismatchError,
     TableWriteError,
     TransformError,
 )
-from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
 from trimtab.consumer_sdk.lake.writer.flush_threads import wait_for_flushes
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
@@ -76,118 +73,6 @@ def test_a_partition_whose_first_record_cannot_be_converted_begins_there(
     assert consumer.offsets == [("a", 7)]
     writer.write([Record(7), Record(8)])
     writer.close()
-
-
-class PartlyUnavailableLake(Lake):
-    """A lake without access to some tables; counts the attempts."""
-
-    def __init__(self, *unreachable: str) -> None:
-        super().__init__()
-        self.unreachable = {*unreachable}
-        self.attempts: Counter[str] = Counter()
-        self.before_open: Callable[[], object] = lambda: None
-
-    def open_table(self, name: str) -> LakeTable | None:
-        self.attempts[name] += 1
-        self.before_open()
-        return (UnavailableLake() if name in self.unreachable else super()).open_table(name)
-
-
-def test_an_unreachable_table_ends_no_assignment(eventually: Callable[..., None]) -> None:
-    """Its topic begins once it is reachable, where the group stands; one deadline holds for all tables."""
-    lake, consumer, clock = PartlyUnavailableLake("lake.a", "lake.b"), StartConsumer(), SystemClock()
-    clock.monotonic = lambda: SystemClock.monotonic() + skipped  # type: ignore[method-assign]
-    skipped = 0.0
-    config = CONFIG | {"lake.flush.timeout": "1 s"}
-    writer = LakeWriter(consumer, config, lake=lake, clock=clock)
-    writer.on_assign(None, [RawPartition(topic, 0) for topic in "abc"])
-    writer.write([Record(10, 0), OtherRecord(20, 0)])
-    assert (lake.attempts["lake.a"] > 1, lake.attempts["lake.b"]) == (True, 1)
-    assert {*consumer.stopped} == {"a", "b"}
-    with pytest.raises(LakeUnavailableError, match=r"lake\.a: catalog or storage"):
-        writer.raise_if_halted()
-    lake.unreachable.clear()
-    skipped += 5.0
-    eventually(lambda: writer.write([]) or sorted(consumer.offsets) == [("a", 10), ("b", 20)])
-    writer.close()
-
-
-def test_a_trial_of_a_table_that_hangs_holds_up_nothing(eventually: Callable[..., None]) -> None:
-    """Its start is asked for beside the reading, once: a client's timeout may be minutes."""
-    lake, consumer, clock = PartlyUnavailableLake("lake.b"), StartConsumer(), ManualClock()
-    writer = LakeWriter(consumer, CONFIG | {"lake.flush.timeout": 0}, lake=lake, clock=clock)
-    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
-    writer.write([OtherRecord(20, 0)])
-    released = threading.Event()
-    lake.before_open = lambda: released.wait(20)
-    for _ in range(3):
-        clock.now += 10.0
-        writer.write([])
-    assert lake.attempts["lake.b"] <= 2  # one at the assignment
-    writer.on_revoke(None, [RawPartition("b", 0)])
-    released.set()
-    for opened in (False, True):
-        eventually(lambda: writer.write([]) or not writer._halts.asked)  # pyright: ignore[reportPrivateUsage]
-        assert consumer.offsets == [("a", 10), ("b", 20)][: 1 + opened]
-        writer.on_assign(None, [RawPartition("b", 0)])
-        writer.write([OtherRecord(20, 0)])
-        lake.unreachable.clear()
-        clock.now += 10.0
-    writer.__exit__(KeyError)
-
-
-def test_a_consumer_of_unreachable_tables_only_does_not_end() -> None:
-    """It would end again after each restart, and each restart rebalances the group."""
-    lake = PartlyUnavailableLake("lake.a", "lake.b")
-    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
-    writer.on_assign(None, [RawPartition("a", 0), RawPartition("b", 0)])
-    writer.write([])
-    with pytest.raises(LakeUnavailableError, match=r"lake\.a"):
-        writer.raise_if_halted()
-    writer.__exit__(KeyError)
-
-
-def test_a_lake_that_was_never_reached_ends_the_first_assignment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its address may be wrong. Once a table was reached, it is an outage, which ends by itself."""
-    lake = PartlyUnavailableLake("lake.a")
-    monkeypatch.setattr(lake, "list_tables", UnavailableLake().list_tables)
-    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
-    for _ in range(2):
-        with pytest.raises(LakeUnavailableError, match="the catalog does not answer"):
-            writer.on_assign(None, [RawPartition("a", 0)])
-        writer.raise_if_halted()
-    writer.on_assign(None, [RawPartition("c", 0)])
-    writer.on_revoke(None, [RawPartition("c", 0)])
-    writer.on_assign(None, [RawPartition("a", 0)])
-    with pytest.raises(LakeUnavailableError, match=r"lake\.a"):
-        writer.raise_if_halted()
-    writer.__exit__(KeyError)
-
-
-def test_a_lake_that_lists_no_tables_for_this_writer_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writing needs no right to list."""
-    lake = PartlyUnavailableLake("lake.a")
-    refuse = Mock(side_effect=TableAccessError("listing refused"))
-    monkeypatch.setattr(lake, "list_tables", refuse)
-    writer = LakeWriter(EmptyConsumer(), CONFIG | {"lake.flush.timeout": "10 ms"}, lake=lake)
-    writer.on_assign(None, [RawPartition("a", 0)])
-    writer.write([])
-    refuse.assert_called_once_with()
-    writer.__exit__(KeyError)
-
-
-def test_no_more_tables_are_asked_than_an_outage_needs() -> None:
-    """A callback holds up the group's rebalance, and each table may take a client's timeout."""
-    lake = PartlyUnavailableLake(*(f"lake.t{number}" for number in range(20)))
-    metrics = LakeMetrics()
-    config = CONFIG | {"lake.flush.timeout": "10 ms"}
-    writer = LakeWriter(EmptyConsumer(), config, lake=lake, metrics=metrics)
-    writer.on_assign(None, [RawPartition(f"t{number}", 0) for number in range(20)])
-    assert len(lake.attempts) == 8
-    labels = ({"topic": f"t{number}"} for number in range(20))
-    halted = [metrics.registry.get_sample_value("trimtab_halted_partitions", label) for label in labels]
-    assert halted == [1] * 20
-    writer.__exit__(KeyError)
 
 
 def lose_offsets(*_: Any, **__: Any) -> Any:
@@ -471,7 +356,7 @@ class OutageLake(Lake):
         self.failures: Counter[str] = Counter()
 
     def _fail(self, table: str, call: str) -> None:
-        if table in self.unreachable and threading.current_thread() is not threading.main_thread():
+        if table in self.unreachable and threading.current_thread().name == "trimtab-flush":
             self.failures[table] += 1
             raise LakeUnavailableError(f"{table}: {call} refused (403)")
 
@@ -569,6 +454,36 @@ def test_a_trial_in_an_outage_is_one_call(monkeypatch: pytest.MonkeyPatch) -> No
     assert 3000 / 40 <= rig.lake.failures["lake.b"] <= 3000 / 15 + 5
     rig.lake.unreachable.clear()
     rig.run_until(lambda: rig.is_written("lake.b"))
+    rig.check()
+
+
+def test_a_part_that_is_committed_mends_no_halt(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rest of the batch fails: it is read on behind the part, and the halt is over once it is written."""
+    caplog.set_level("INFO", "trimtab.lake")
+    flush_batch, failing, tried = BatchFlusher.flush_batch, [True], list[int]()
+
+    def flush_in_parts(flusher: BatchFlusher, batch: FlushBatch, backoff: RetryBackoff) -> Any:
+        ((partition, span),) = batch.spans.items()
+        if batch.table != "lake.b" or not failing:
+            return flush_batch(flusher, batch, backoff)
+        tried.append(span.first)
+        error = LakeUnavailableError("lake.b: the rest is refused (403)")
+        if span.first:
+            raise error
+        part = FlushBatch(batch.table, {partition: replace(span, next=1)}, batch.records[:1])
+        assert isinstance(flush_batch(flusher, part, backoff), BatchCommitted)
+        return BatchRefused(batch, {partition: 1}, error=error)
+
+    monkeypatch.setattr(BatchFlusher, "flush_batch", flush_in_parts)
+    rig = OutageRig(monkeypatch)
+    rig.run_until(lambda: len(tried) > 3)
+    assert {*tried[1:]} == {1}
+    failing.clear()
+    rig.run_until(lambda: rig.is_written("lake.b") and not rig.is_halted("lake.b"))
+    told = [line.split()[1] for line in caplog.messages if line.startswith("lake.b ")]
+    assert told == ["halted,", "resumed:"]
     rig.check()
 
 

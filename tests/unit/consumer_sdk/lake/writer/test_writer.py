@@ -5,21 +5,23 @@ import re
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as RawPartition
-from writer_stand_ins import CONFIG, EmptyConsumer, Lake, OtherRecord, Record
+from writer_stand_ins import CONFIG, EmptyConsumer, Lake, ManualClock, OtherRecord, Record
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import LakeUnavailableError, SparkSessionError
 from trimtab.consumer_sdk.lake.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.writer import flush_threads
 from trimtab.consumer_sdk.lake.writer import writer as writer_module
 from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
+from trimtab.consumer_sdk.lake.writer.flush_threads import InFlightFlush
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 
@@ -96,6 +98,28 @@ def test_a_hanging_flush_is_waited_for_once(caplog: pytest.LogCaptureFixture) ->
     assert time.monotonic() - started_at < 2.8 * timeout_s
     assert any(line.startswith("the lake hangs") for line in caplog.messages)
     released.set()
+
+
+def test_a_revocation_has_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group waits for it: a flush that is late is cancelled, and not waited for again."""
+    released, lake, clock = threading.Event(), Lake(), ManualClock()
+
+    def wait_in_vain(flights: Iterable[InFlightFlush], seconds: float) -> None:
+        if any(not flight.done for flight in flights):
+            clock.now += seconds
+
+    for module in (writer_module, flush_threads):
+        monkeypatch.setattr(module, "wait_for_flushes", wait_in_vain)
+    settings = CONFIG | {"batch.bytes": "1 kB", "lake.flush.timeout": "30 s"}
+    writer = LakeWriter(EmptyConsumer(), settings, lake=lake, clock=clock)
+    writer.on_assign(None, [RawPartition("a", 1)])
+    lake.open_table = lambda _: released.wait(20) and None  # type: ignore[assignment, method-assign]
+    writer.write([Record(0)])
+    writer.on_revoke(None, [RawPartition("a", 1)])
+    assert clock.now == ManualClock.now + 30
+    assert writer._flushes.in_flight["lake.a"].backoff.cancelled.is_set()  # pyright: ignore[reportPrivateUsage] - it is not visible
+    released.set()
+    writer.__exit__(KeyError)
 
 
 def test_a_flush_that_hung_and_ended_is_no_hanging_lake(caplog: pytest.LogCaptureFixture) -> None:
