@@ -232,7 +232,8 @@ class _ProtobufColumnBuilder(ColumnCounter):
 
 def _check_closed_enums(message: Any, fields: Mapping[int, _Field]) -> None:
     """Raise OutOfRangeError for a number without a name, which the parser takes out of the message."""
-    for unknown in UnknownFieldSet(message):
+    unknown_fields: Any = UnknownFieldSet(message)  # a sequence, by no stub
+    for unknown in unknown_fields:
         if (field := fields.get(unknown.field_number)) is not None and field.enum_type is not None:
             raise OutOfRangeError(f"{unknown.data} is no value of {field.enum_type.full_name}", field.name)
 

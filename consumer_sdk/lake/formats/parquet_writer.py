@@ -200,8 +200,8 @@ def _cast_column(table: str, field: Any, values: Any) -> Any:
 
 def _check_type_fits(table: str, column: str, have: ArrowType, want: ArrowType) -> None:
     """Raise TableSchemaMismatchError unless every value of one type fits the other (rule 2)."""
-    kinds = (from_arrow_type(kind, prefer_timestamp_ntz=True) for kind in (have, want))
-    for path, kind, wanted in find_misfits(*kinds, _is_written_by_arrow, (column,)):
+    first, second = (from_arrow_type(kind, prefer_timestamp_ntz=True) for kind in (have, want))
+    for path, kind, wanted in find_misfits(first, second, _is_written_by_arrow, (column,)):
         name = "missing" if wanted is None else wanted.simpleString()
         mismatch = ColumnTypeMismatchError(table, path, kind.simpleString(), name)
         if wanted is not None and not keeps_values(kind, wanted):
