@@ -2,12 +2,15 @@
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
@@ -68,6 +71,42 @@ def test_a_number_that_widens_needs_a_property_of_delta(
     write({"id": 1, "n": 2}, "id BIGINT, n INT", **later)
     rows = sorted((row.id, row.n) for row in spark.table(f"{namespace}.orders").collect())
     assert rows == [(1, 2)] if upsert else [(1, 1), (1, 2)]
+
+
+UTC_TIME, LOCAL_TIME = pa.timestamp("us", "UTC"), pa.timestamp("us")
+CHANGED = [
+    (pa.int64(), 2**53 + 1, pa.float64()),
+    (pa.int32(), 2**24 + 1, pa.float32()),
+    (UTC_TIME, 1, pa.int64()),
+    (UTC_TIME, 1, pa.string()),
+    (UTC_TIME, 1, LOCAL_TIME),
+    (LOCAL_TIME, 1, UTC_TIME),
+    (pa.date32(), 1, UTC_TIME),
+    (pa.binary(), b"\xff", pa.string()),
+    (pa.list_(pa.int64()), [2**53 + 1], pa.list_(pa.float64())),
+]
+KEPT = [
+    (pa.int32(), 2**31 - 1, pa.float64()),
+    (pa.int16(), 2**15 - 1, pa.float32()),
+    (pa.int64(), 2**63 - 1, pa.decimal128(21, 2)),
+    (pa.decimal128(4, 2), Decimal("12.50"), pa.decimal128(6, 3)),
+    (pa.date32(), -719_162, LOCAL_TIME),
+]
+
+
+@EVERY_WRITER
+def test_no_value_changes_with_its_type(lake: SparkLake, namespace: str) -> None:
+    """Whichever writer: Spark's own rule rounds a BIGINT to DOUBLE, and cuts a time to seconds."""
+    for at, (kind, value, column) in enumerate(CHANGED + KEPT):
+        table = lake.create_table(f"{namespace}.t{at}", lake.to_frame(pa.table({"c": pa.nulls(0, column)})))
+        rows = pa.array([value], kind)
+        if at < len(CHANGED):
+            with pytest.raises(TableSchemaMismatchError, match=r"c\S* is .* in the rows"):
+                table.stage_rows(lake.to_frame(pa.table({"c": rows})), "a")
+            continue
+        staged = table.stage_rows(lake.to_frame(pa.table({"c": rows})), "a")
+        table.commit(staged, CommittedOffsets({"g": {P0: 1}}), table.read_offsets())
+        assert lake.spark.table(table.name).toArrow()["c"].to_pylist() == rows.cast(column).to_pylist()
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

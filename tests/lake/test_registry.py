@@ -181,6 +181,11 @@ def test_incompatible_schemas_are_an_error(registry: Any, split: Any) -> None:
     ids = registry.add("s", text), registry.add("s", number)
     with pytest.raises(TableSchemaMismatchError, match=r"schemas 1, 2 .*Field n"):
         split([avro(ids[0], text, {"n": "x"}), avro(ids[1], number, {"n": 1})])
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 2}
+    for one, other in ((price, "double"), ("string", "bytes")):
+        ids = [registry.add("s", fields({"name": "n", "type": kind})) for kind in (one, other)]
+        with pytest.raises(TableSchemaMismatchError, match=r"n is .* would change its values"):
+            split([b"\0" + id_.to_bytes(4) + b"\0" * 8 for id_ in ids])
     cased = fields({"name": "n", "type": "int"}, {"name": "N", "type": "int"})
     with pytest.raises(TableSchemaMismatchError, match="two columns 'n'"):
         split([avro(registry.add("s", cased), cased, {"n": 1, "N": 2})])
@@ -229,6 +234,34 @@ def test_a_value_beyond_its_column_is_a_dead_letter(registry: Any, split: Any) -
     rows, bad = split(values)
     assert [row["n"] for row in rows] == [3.0, 0.5]
     assert [at for at, _ in bad] == [0]
+
+
+def test_a_value_that_does_not_fit_names_its_field(registry: Any, split: Any) -> None:
+    """Within structs, arrays and maps, too: nothing keeps a producer from writing a longer number."""
+    number = {
+        "type": "array",
+        "items": {"type": "record", "name": "In", "fields": [{"name": "n", "type": "int"}]},
+    }
+    schema = fields({"name": "all", "type": {"type": "map", "values": number}})
+    longer = json.loads(json.dumps(schema).replace('"int"', '"long"'))
+    id_ = registry.add("s", schema)
+    _, bad = split([avro(id_, longer, {"all": {"k": [{"n": 2**31}]}})])
+    assert bad == [(0, "all.value.n: 2147483648 does not fit int32")]
+
+
+def test_a_decimal_with_more_digits_behind_the_point_than_in_all(registry: Any, split: Any) -> None:
+    """No engine has such a type."""
+    kind = {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 5}
+    id_ = registry.add("s", fields({"name": "p", "type": kind}))
+    assert "scale 5 is above the precision 2" in split([b"\0" + id_.to_bytes(4) + b"\2\1"])[1][0][1]
+
+
+def test_a_number_that_json_lacks(registry: Any, split: Any) -> None:
+    """A union is JSON text."""
+    schema = fields({"name": "n", "type": ["double", "string"]})
+    id_ = registry.add("s", schema)
+    rows, bad = split([avro(id_, schema, {"n": n}) for n in (1.5, float("nan"))])
+    assert (rows, bad) == ([{"n": "1.5"}], [(1, "n: nan is no number of JSON")])
 
 
 def test_a_time_beyond_64_bits_of_microseconds_is_a_dead_letter(registry: Any, split: Any) -> None:
@@ -417,6 +450,29 @@ def test_protobuf_schemas_evolve_and_bad_values_are_dead_letters(registry: Any, 
     assert "wire format" in bad[1][1]
     assert "wire format" in bad[2][1]
     assert "does not fit its schema" in bad[3][1]
+
+
+def test_a_number_that_a_closed_enum_lacks(registry: Any, split: Any) -> None:
+    """Protobuf's reader takes it out of the message: the value would be missing without a word."""
+    file = proto(("id", 1, Field.TYPE_INT32))
+    file.syntax = "proto2"
+    order = file.message_type[1]
+    kind = order.enum_type.add(name="Kind")
+    kind.options.allow_alias = True
+    for name, number in (("A", 0), ("B", 1), ("SAME", 1)):
+        kind.value.add(name=name, number=number)
+    enum = {"type": Field.TYPE_ENUM, "type_name": ".shop.Order.Kind"}
+    order.field.add(name="kind", number=2, label=Field.LABEL_OPTIONAL, **enum)
+    order.field.add(name="kinds", number=3, label=Field.LABEL_REPEATED, **enum)
+    prefix = register(registry, file) + ORDER_PATH
+    rows, bad = split(
+        [prefix + data for data in (b"\x10\x01\x18\x00", b"\x10\x07", b"\x18\x00\x18\x07")], "protobuf"
+    )
+    assert rows == [{"id": None, "kind": "B", "kinds": ["A"]}]
+    assert bad == [
+        (1, "kind: 7 is no value of shop.Order.Kind"),
+        (2, "kinds: 7 is no value of shop.Order.Kind"),
+    ]
 
 
 def test_the_fake_registry_serves_confluents_client(registry: Any) -> None:

@@ -10,6 +10,7 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_rows import lacks_row_columns
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.schema.schema_evolution import check_values_kept
 
 _ROW_NUMBER: Final = "__trimtab_row"
 
@@ -34,9 +35,11 @@ def append_rows(rows: Records, more: Records) -> Records:
     names = {name.lower(): name for name in rows.column_names}  # as tables, which ignore case
     renamed = more.rename_columns([names.get(name.lower(), name) for name in more.column_names])
     try:
-        return pa.concat_tables([rows, renamed], promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        joined = pa.concat_tables([rows, renamed], promote_options="permissive")
+        check_values_kept((rows.schema, renamed.schema), joined.schema)
+    except (pa.ArrowInvalid, TypeError) as error:
         raise TableSchemaMismatchError(f"the records do not fit the table's columns: {error}") from error
+    return joined
 
 
 def apply_changes(table: str, rows: Records, changes: KeyedChanges) -> Records:

@@ -12,11 +12,13 @@ from functools import partial
 from pyspark.sql import DataFrame
 
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.bridge import arrow_rows
 from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.schema.schema_evolution import check_values_kept
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
@@ -95,7 +97,12 @@ class SparkTableReader:
 
     def _append_rows(self, rows: DataFrame, more: DataFrame) -> DataFrame:
         with jvm_errors.translate_errors(f"table {self._table}: records behind it"):
-            return rows.unionByName(more, allowMissingColumns=True)
+            joined = rows.unionByName(more, allowMissingColumns=True)
+        try:
+            check_values_kept((rows.schema, more.schema), joined.schema)
+        except TypeError as error:
+            raise TableSchemaMismatchError(f"the records do not fit the table's columns: {error}") from error
+        return joined
 
     def _to_spark(self, frame: Frame) -> DataFrame:
         return frame if isinstance(frame, DataFrame) else self._lake.to_spark_frame(frame)

@@ -217,6 +217,8 @@ def _max_digits(size: int) -> int:
 
 def _decimal_column(schema: AvroSchema) -> DecodedColumn:
     digits, scale = schema[_PRECISION_KEY], int(schema.get("scale", 0))
+    if scale > digits:  # no engine has such a type
+        raise UnusableSchemaError(f"its scale {scale} is above the precision {digits} of a decimal")
     check = partial(check_digits, precision=digits, scale=scale)
     if digits > _MAX_DECIMAL_DIGITS:
         return DecodedColumn(pa.string(), partial(_to_decimal_text, check))

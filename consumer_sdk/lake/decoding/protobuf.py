@@ -2,7 +2,8 @@
 
 1. An absent field with presence (`optional`, in a oneof, a message) is null; without presence it has
    its default.
-2. An enum is its name, or its number if the schema does not name it. A uint64 is a decimal.
+2. An enum is its name, or its number if the schema does not name it; of a closed enum (proto2) such a
+   number is out of range. A uint64 is a decimal.
 3. Google's Timestamp is a timestamp, its wrappers are optional values; its Struct and Value, a
    recursive message and one without fields are JSON text. Any other message is a struct.
 """
@@ -21,6 +22,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from trimtab.consumer_sdk.lake.decoding.value_ranges import (
     STRICT_RANGES,
@@ -154,8 +156,13 @@ class _ProtobufColumnBuilder(ColumnCounter):
         inside = enclosing | {name}
         columns = {field.name: self._build_field(field, inside) for field in kind.fields}
         gets = [(name, column.convert) for name, column in columns.items()]
+        closed = {
+            field.number: field for field in kind.fields if field.enum_type and field.enum_type.is_closed
+        }
 
         def row(message: Any) -> DecodedRow:
+            if closed:
+                _check_closed_enums(message, closed)
             try:
                 return {name: get(message) for name, get in gets if get is not None}
             except OutOfRangeError:  # rare: names its field
@@ -214,13 +221,21 @@ class _ProtobufColumnBuilder(ColumnCounter):
         if field.message_type is not None:
             return self.build_message(field.message_type, enclosing)
         if field.enum_type is not None:
-            names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+            names = {value.number: value.name for value in reversed(field.enum_type.values)}  # not aliases
 
             def named(number: int) -> str:
                 return names.get(number) or str(number)
 
             return DecodedColumn(pa.string(), named)
         return DecodedColumn(_PROTOBUF_TYPES[field.type])
+
+
+def _check_closed_enums(message: Any, fields: Mapping[int, _Field]) -> None:
+    """Raise OutOfRangeError for a number without a name, which the parser takes out of the message."""
+    unknown_fields: Any = UnknownFieldSet(message)  # a sequence, by no stub
+    for unknown in unknown_fields:
+        if (field := fields.get(unknown.field_number)) is not None and field.enum_type is not None:
+            raise OutOfRangeError(f"{unknown.data} is no value of {field.enum_type.full_name}", field.name)
 
 
 def _read_field(name: str, get: ValueConverter, message: Any) -> Any:

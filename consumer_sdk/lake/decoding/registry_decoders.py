@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql.types import DataType, DoubleType, LongType
 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.decoding import wire_format
@@ -37,6 +38,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
 )
 from trimtab.consumer_sdk.lake.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_name, find_name_problem
+from trimtab.consumer_sdk.lake.schema.schema_evolution import check_values_kept, keeps_values
 
 AVRO_DECODER: Final = "avro"
 PROTOBUF_DECODER: Final = "protobuf"
@@ -174,10 +176,8 @@ class _DecodingChunk:
             return pa.array(rows, kind)
         except _ARROW_ERRORS:  # it does not name the row: try them one by one
             for at, row in enumerate(rows):
-                try:
-                    pa.array([row], kind)
-                except _ARROW_ERRORS as error:
-                    errors[at] = _describe_failure(error)
+                if (fault := _find_fault(row, kind)) is not None:
+                    errors[at] = fault
                     rows[at] = None
         return pa.array(rows, kind)
 
@@ -220,6 +220,7 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
     ids = ", ".join(str(wire_format.parse_schema_header(prefix).schema_id) for prefix in sorted(readers))
     try:
         united = pa.unify_schemas([pa.schema([]), *schemas], promote_options="permissive")
+        check_values_kept(schemas, united, _fits_column)
     except (pa.ArrowException, TypeError) as error:
         raise TableSchemaMismatchError(
             f"the schemas {ids} of the registry do not fit into one table: {error}. Nothing was "
@@ -232,6 +233,28 @@ def _unify_columns(readers: dict[bytes, ValueReader]) -> Any:
             "SQL ignores the case of names. Nothing was written and no offset moved"
         )
     return united
+
+
+def _find_fault(value: Any, kind: Any, path: tuple[str, ...] = ()) -> Reason | None:
+    """Return why a value does not fit a type, None if it does."""
+    try:
+        pa.array([value], kind)
+    except _ARROW_ERRORS:
+        parts: list[tuple[Any, Any, tuple[str, ...]]] = []
+        if pa.types.is_struct(kind):
+            parts = [(value.get(field.name), field.type, (*path, field.name)) for field in kind]
+        elif pa.types.is_list(kind):
+            parts = [(item, kind.value_type, path) for item in value]
+        elif pa.types.is_map(kind):
+            parts = [(item, kind.item_type, (*path, "value")) for _, item in value]
+        inner = (fault for part in parts if (fault := _find_fault(*part)) is not None)
+        return next(inner, Reason.of_field(".".join(path), f"{value!r:.100} does not fit {kind}"))
+    return None
+
+
+def _fits_column(have: DataType, want: DataType) -> bool:
+    # a number that a double rounds is a dead letter of its own
+    return keeps_values(have, want) or (isinstance(have, LongType) and isinstance(want, DoubleType))
 
 
 def _describe_failure(error: Exception) -> str:

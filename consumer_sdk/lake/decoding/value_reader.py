@@ -13,6 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from trimtab.consumer_sdk.lake.decoding.value_ranges import OutOfRangeError
+
 ColumnType: TypeAlias = Any  # a pyarrow data type: pyarrow ships no types
 DecodedRow: TypeAlias = dict[str, Any]
 ValueConverter: TypeAlias = Callable[[Any], Any]
@@ -86,8 +88,11 @@ def keep_value(value: Any) -> Any:
 
 
 def to_json_text(value: Any) -> str:
-    """Return a decoded value as JSON text."""
-    return json.dumps(value, default=_encode_bytes, ensure_ascii=False)
+    """Return a decoded value as JSON text. Raises OutOfRangeError for NaN and infinite numbers."""
+    try:
+        return json.dumps(value, default=_encode_bytes, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise OutOfRangeError(f"{value!r:.100} is no number of JSON") from error
 
 
 JSON_TEXT_COLUMN: Final = DecodedColumn(pa.string(), to_json_text)

@@ -3,8 +3,8 @@
 Rules of every table format, like those of Spark's writers:
 
 1. A file has all of the table's columns, matched by name; columns missing in the rows are null.
-2. A value takes a column's type only if that never changes it: a longer integer, a double, a decimal
-   with more digits, a finer time. Everything else is TableSchemaMismatchError.
+2. A value takes a column's type only if that never changes it (`keeps_values`); texts of other types are
+   left to Spark. Everything else is TableSchemaMismatchError.
 3. A column that the table requires has a value in every row.
 4. A local file is written in place; a file of another storage is written to a temporary folder and
    uploaded with the table's client of that storage. After a failure no file is left.
@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as kinds
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
+from pyspark.sql.types import DataType, StringType
 
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
@@ -33,6 +34,7 @@ from trimtab.consumer_sdk.lake.schema.column_mapping import (
     find_missing_columns,
     spark_schema_of,
 )
+from trimtab.consumer_sdk.lake.schema.schema_evolution import find_misfits, keeps_values
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS, MaskedError
 
 log = logging.getLogger("trimtab.lake")
@@ -44,8 +46,6 @@ T = TypeVar("T")
 _DISK_FULL_ERRNOS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Without pa.ArrowMemoryError, which is no mismatch.
 _ARROW_VALUE_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
-_NUMBERS: Final = (kinds.is_signed_integer, kinds.is_decimal, kinds.is_floating)
-_TIME_UNITS: Final = ("s", "ms", "us", "ns")  # coarse to fine
 
 
 class ArrowFilesRefusedError(TableSchemaMismatchError):
@@ -182,7 +182,8 @@ def _write_in_place(path: Path) -> Generator[str, None, None]:
 
 
 def _cast_column(table: str, field: Any, values: Any) -> Any:
-    _check_type_fits((field.name,), table, values.type, field.type)
+    if values.type != field.type:
+        _check_type_fits(table, field.name, values.type, field.type)
     if not field.nullable and values.null_count:
         rows = format_count(values.null_count, "row has", "rows have")
         raise TableSchemaMismatchError(
@@ -197,44 +198,16 @@ def _cast_column(table: str, field: Any, values: Any) -> Any:
         ) from error
 
 
-def _check_type_fits(path: tuple[str, ...], table: str, have: ArrowType, want: ArrowType) -> None:
+def _check_type_fits(table: str, column: str, have: ArrowType, want: ArrowType) -> None:
     """Raise TableSchemaMismatchError unless every value of one type fits the other (rule 2)."""
-    if have == want or kinds.is_null(have):
-        return
-    if kinds.is_struct(have) and kinds.is_struct(want):
-        for field in have:
-            at = want.get_field_index(field.name)
-            if at < 0:
-                missing = (*path, field.name)
-                raise _refuse_type(
-                    ColumnTypeMismatchError(table, missing, _spark_name(field.type), "missing")
-                )
-            _check_type_fits((*path, field.name), table, field.type, want.field(at).type)
-    elif kinds.is_list(have) and kinds.is_list(want):
-        _check_type_fits((*path, "element"), table, have.value_type, want.value_type)
-    elif kinds.is_map(have) and kinds.is_map(want):
-        _check_type_fits((*path, "key"), table, have.key_type, want.key_type)
-        _check_type_fits((*path, "value"), table, have.item_type, want.item_type)
-    elif not _is_widening(have, want):
-        mismatch = ColumnTypeMismatchError(table, path, _spark_name(have), _spark_name(want))
-        is_number = any(is_family(have) and is_family(want) for is_family in _NUMBERS)
-        raise mismatch if is_number else _refuse_type(mismatch)  # Spark would not take the number either
+    first, second = (from_arrow_type(kind, prefer_timestamp_ntz=True) for kind in (have, want))
+    for path, kind, wanted in find_misfits(first, second, _is_written_by_arrow, (column,)):
+        name = "missing" if wanted is None else wanted.simpleString()
+        mismatch = ColumnTypeMismatchError(table, path, kind.simpleString(), name)
+        if wanted is not None and not keeps_values(kind, wanted):
+            raise mismatch
+        raise ArrowFilesRefusedError(f"{mismatch.fault}, and Arrow only widens numbers and times")
 
 
-def _is_widening(have: ArrowType, want: ArrowType) -> bool:
-    if kinds.is_signed_integer(have) and kinds.is_signed_integer(want):
-        return bool(have.bit_width <= want.bit_width)
-    if kinds.is_decimal(have) and kinds.is_decimal(want):
-        digits = want.precision - want.scale >= have.precision - have.scale  # before the point
-        return bool(digits and want.scale >= have.scale)
-    if kinds.is_timestamp(have) and kinds.is_timestamp(want):
-        return _TIME_UNITS.index(have.unit) <= _TIME_UNITS.index(want.unit)
-    return bool(kinds.is_float32(have) and kinds.is_float64(want))
-
-
-def _refuse_type(mismatch: ColumnTypeMismatchError) -> ArrowFilesRefusedError:
-    return ArrowFilesRefusedError(f"{mismatch.fault}, and Arrow only widens numbers and times")
-
-
-def _spark_name(kind: ArrowType) -> str:
-    return from_arrow_type(kind).simpleString()
+def _is_written_by_arrow(have: DataType, want: DataType) -> bool:
+    return keeps_values(have, want) and (not isinstance(want, StringType) or isinstance(have, StringType))

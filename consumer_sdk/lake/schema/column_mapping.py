@@ -1,7 +1,7 @@
 """Maps rows to a table's columns, equally for every table format.
 
-Missing optional columns become null, a value takes the column's type if that never changes it (Spark's STRICT
-store assignment, whatever the session's policy), and struct fields match by name. Any other mismatch is
+Missing optional columns become null, a value takes the column's type if that never changes it
+(`keeps_values`, whatever the session's policy), and struct fields match by name. Any other mismatch is
 TableSchemaMismatchError.
 """
 
@@ -17,6 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.interfaces import Frame
+from trimtab.consumer_sdk.lake.schema.schema_evolution import keeps_values
 from trimtab.consumer_sdk.lake.spark.session import java_packages
 
 NOTHING_WRITTEN: Final = "Nothing was written and no offset moved"
@@ -36,7 +37,7 @@ class ColumnTypeMismatchError(TableSchemaMismatchError):
 
 
 def cast_to_table(
-    table: str, frame: DataFrame, columns: StructType, java: Any, computed: Collection[str] = ()
+    table: str, frame: DataFrame, columns: StructType, computed: Collection[str] = ()
 ) -> DataFrame:
     """Return the frame with the table's columns and types, by name, except those in `computed`.
 
@@ -46,7 +47,7 @@ def cast_to_table(
     missing = find_missing_columns(table, frame.schema, columns, computed)
     rows = frame.withColumns({c.name: sql.lit(None).cast(c.dataType) for c in missing})
     have = {column.name.lower(): column for column in rows.schema}
-    caster = _ColumnCaster(table, java)
+    caster = _ColumnCaster(table)
     return rows.select(
         *(
             caster.cast((column.name,), sql.col(quote_path((found.name,))), found.dataType, column)
@@ -105,7 +106,6 @@ def make_optional(kind: DataType) -> DataType:
 @dataclass(frozen=True, slots=True)
 class _ColumnCaster:
     table: str
-    java: Any  # the JVM's packages
 
     def cast(self, path: tuple[str, ...], value: Column, have: DataType, want: StructField) -> Column:
         return self._cast_value(path, value, have, want.dataType).alias(want.name)
@@ -121,7 +121,7 @@ class _ColumnCaster:
         if isinstance(have, MapType) and isinstance(want, MapType) and have.keyType == want.keyType:
             types = have.valueType, want.valueType
             return sql.transform_values(value, lambda _, v: self._cast_value((*path, "value"), v, *types))
-        if not self._is_upcast(have, want):
+        if not keeps_values(have, want):
             raise ColumnTypeMismatchError(self.table, path, have.simpleString(), want.simpleString())
         return value.cast(want)
 
@@ -139,11 +139,6 @@ class _ColumnCaster:
         ]
         # Without the condition, a null struct would become a struct of nulls.
         return sql.when(value.isNotNull(), sql.struct(*fields))
-
-    def _is_upcast(self, have: DataType, want: DataType) -> bool:
-        parse = self.java.org.apache.spark.sql.types.DataType.fromJson
-        cast = self.java.org.apache.spark.sql.catalyst.expressions.Cast
-        return bool(cast.canUpCast(parse(have.json()), parse(want.json())))
 
 
 def quote_path(path: Sequence[str]) -> str:

@@ -33,6 +33,7 @@ from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange, find
 
 GENERATION_PROPERTY: Final = "delta.generationExpression"
 TYPE_WIDENING_PROPERTY: Final = "delta.enableTypeWidening"
+_REFUSED_CHARACTERS: Final = frozenset(" ,;{}()\n\t=")  # by Delta, unless a table maps its columns
 _COMPUTED_PROPERTIES: Final = (GENERATION_PROPERTY, "delta.identity.start")
 # Delta partitions by columns only: a time transform becomes a generated column. Of these expressions
 # Delta derives partition filters from filters on the time itself.
@@ -72,7 +73,16 @@ def read_schema(metadata: Any) -> DeltaSchema:
 
 
 def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[StructType, list[str]]:
-    """Return a new table's columns, and the names of its partition columns. Raises SettingError."""
+    """Return a new table's columns, and the names of its partition columns.
+
+    Raises SettingError, and TableSchemaMismatchError for a name that Delta would refuse without telling it.
+    """
+    for name in _list_names(rows):
+        if not _REFUSED_CHARACTERS.isdisjoint(name):
+            raise TableSchemaMismatchError(
+                f"Delta takes no column named {name!r}, with a space, a tab, a new line or one of ,;{{}}()=: "
+                f"rename it where it is produced, or in a transform (lake.transform). {NOTHING_WRITTEN}"
+            )
     # Optional: a later batch may lack a value of any column.
     columns = [StructField(c.name, make_optional(c.dataType), nullable=True) for c in rows]
     names: list[str] = []
@@ -83,6 +93,15 @@ def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[Stru
             columns.append(_generated_column(part))
             names.append(columns[-1].name)
     return StructType(columns), names
+
+
+def _list_names(kind: DataType) -> Iterator[str]:
+    if isinstance(kind, StructType):
+        for field in kind:
+            yield field.name
+            yield from _list_names(field.dataType)
+    for inner in ("elementType", "keyType", "valueType"):
+        yield from _list_names(getattr(kind, inner)) if hasattr(kind, inner) else ()
 
 
 def build_alter_clauses(changes: Sequence[ColumnChange], metadata: Any) -> Iterator[str]:

@@ -41,7 +41,7 @@ def cast_rows(table: str, frame: DataFrame, schema: DeltaSchema, spark: SparkSes
             f"table {table} is partitioned by values that Delta would change: {problem}. {NOTHING_WRITTEN}"
         )
     computed = find_computed_columns(schema.columns)
-    rows = cast_to_table(table, frame, schema.columns, java_packages(spark), computed)
+    rows = cast_to_table(table, frame, schema.columns, computed)
     for column in schema.list_partition_fields():
         if isinstance(column.dataType, StringType) and column.name.lower() not in computed:
             value = sql.col(quote_path((column.name,)))

@@ -82,7 +82,7 @@ class StagingWriter:
         return arrow_files.write_data_file(table, name, frame, attempt, self.java_root)
 
     def _write_by_spark(self, name: str, table: Any, frame: DataFrame, attempt: str) -> tuple[Any, ...]:
-        rows = cast_to_table(name, frame, self.staged_schema(table), self.java_root)
+        rows = cast_to_table(name, frame, self.staged_schema(table))
         self._cache.add(attempt, table)  # the rewriting catalog finds a table under its attempt
         try:
             # Fanout keeps one file per partition open, so that Spark need not sort the rows by partition.

@@ -38,6 +38,13 @@ def test_types_without_a_common_one_are_an_error() -> None:
         arrow_rows.append_rows(rows((1, "a")), pa.table({"name": pa.array([1.5])}))
 
 
+def test_a_common_type_that_changes_values_is_an_error() -> None:
+    """Arrow would round a decimal to a double."""
+    table, more = (pa.table({"p": pa.nulls(1, kind)}) for kind in (pa.float64(), pa.decimal128(20, 2)))
+    with pytest.raises(TableSchemaMismatchError, match=r"p is decimal\(20,2\), and double would change"):
+        arrow_rows.append_rows(table, more)
+
+
 def test_changes_replace_and_delete_rows_by_key() -> None:
     """Rows of other keys stay, also those without a key; columns may be nested."""
     before = rows((1, "a"), (None, "no key"), (2, "b"), (3, "c"))
