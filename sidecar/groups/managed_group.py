@@ -22,7 +22,6 @@ from trimtab.sidecar.readings.group_monitor import GroupMonitor, SharedConnectio
 from trimtab.sidecar.records.iteration_report import IterationReport, LogReporter, Reporter
 from trimtab.sidecar.records.season_record import SeasonArchive
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder, RecorderThread
-from trimtab.sidecar.reporting.decision_spans import open_decision_spans
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
 from trimtab.sidecar.web.history import GroupHistory
@@ -172,12 +171,11 @@ class ManagedGroup:
         parts.web_server.add_group(settings.group, history, tools, KEPT_DECISIONS)
         stack.callback(parts.web_server.remove_group, settings.group)
         leadership, recorders, seasons = self._build_leadership(connected, history, stack)
-        spans = open_decision_spans(settings)
         collaborators = LoopCollaborators(
             monitor,
             self._topics,
             connected.target,
-            (self._report, LogReporter(settings.group), *connected.reporters, *recorders, *spans, *reporters),
+            (self._report, LogReporter(settings.group), *connected.reporters, *recorders, *reporters),
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, parts.clock, connected, stack),

@@ -22,7 +22,6 @@ from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.records.iteration_report import LogReporter, Reporter
 from trimtab.sidecar.records.season_record import SeasonArchive
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder
-from trimtab.sidecar.reporting.decision_spans import open_decision_spans
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.process_target import ProcessTarget
 from trimtab.sidecar.targets.process.state_dir import translate_state_dir_errors, write_atomically
@@ -80,7 +79,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             monitor,
             control_topics,
             connected.target,
-            (web_server, LogReporter(), *connected.reporters, *recorders, *open_decision_spans(settings)),
+            (web_server, LogReporter(), *connected.reporters, *recorders),
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, clock, connected, stack),
@@ -90,7 +89,7 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
 
 
 def open_telemetry(settings: SidecarSettings, web_server: SidecarWebServer) -> AbstractContextManager[None]:
-    """Return a block that exports the process's metrics, logs and spans. Raises SettingError."""
+    """Return a block that exports the process's metrics and logs. Raises SettingError."""
     registry = web_server.metrics_registry
     return export_telemetry("trimtab-sidecar", registry, "telemetry", enabled=settings.telemetry)
 

@@ -266,6 +266,4 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     )
     tls_key: Path | None = setting("PEM key of the web page.", default=None)
     token_file: Path | None = setting("File of the token that the web page requires.", default=None)
-    telemetry: bool = setting(
-        "Export decisions as spans, metrics and logs by [OpenTelemetry](telemetry.md).", default=False
-    )
+    telemetry: bool = setting("Export metrics and logs by [OpenTelemetry](telemetry.md).", default=False)
