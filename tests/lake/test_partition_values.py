@@ -172,6 +172,35 @@ def test_times_in_a_session_with_daylight_saving(
     assert [row["p"] for row in read_rows(table, warehouse)] == REPEATED
 
 
+NIGHTS = [datetime(2024, 12, 31, 23, 30, tzinfo=UTC), datetime(1969, 1, 1, 0, 30, 0, 1, tzinfo=UTC)]
+
+
+@pytest.mark.parametrize(
+    ("unit", "parts"),
+    [
+        ("year", ["2024", "1969"]),
+        ("month", ["2024-12", "1969-01"]),
+        ("day", ["2024-12-31", "1969-01-01"]),
+        ("hour", ["2024-12-31-23", "1969-01-01-00"]),
+    ],
+)
+def test_sessions_of_every_zone_find_the_rows(
+    delta: DeltaLake, berlin: DeltaLake, namespace: str, unit: str, parts: list[str]
+) -> None:
+    """Delta's filters on partitions are in the zone of the reader, and were so in that of the writer."""
+    for lake in (delta, berlin):
+        times = pa.array(NIGHTS, pa.timestamp("us", "UTC"))
+        table = write(lake, f"{namespace}.{unit}_{lake is berlin}", times, f"{unit}(p)")
+        for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
+            reader = lake.spark.newSession()
+            reader.conf.set("spark.sql.defaultCatalog", "spark_catalog")
+            reader.conf.set("spark.sql.session.timeZone", zone)
+            for time, part in zip(NIGHTS, parts, strict=True):
+                moment = f"TIMESTAMP'{time.isoformat()}'"
+                found = reader.table(table.name).where(f"p = {moment}").collect()
+                assert [str(row[f"p_{unit}"]) for row in found] == [part]
+
+
 def test_bytes_are_no_partition(delta: DeltaLake, namespace: str) -> None:
     """Such as the record's key."""
     with pytest.raises(SettingError, match=r"lake\.partition: p is binary"):

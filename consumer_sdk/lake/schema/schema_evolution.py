@@ -97,8 +97,9 @@ def check_values_kept(parts: Iterable[Any], joined: Any, fits: TypeCheck = keeps
     """Raise TypeError if columns, Spark's or Arrow's, would change values of those that they are made of."""
     for part in parts:
         for path, have, want in find_misfits(_to_spark_columns(part), _to_spark_columns(joined), fits):
-            names = have.simpleString(), "missing" if want is None else want.simpleString()
-            raise TypeError(f"{'.'.join(path)} is {names[0]}, and {names[1]} would change its values")
+            if want is not None:  # a name of another case, else
+                names = ".".join(path), have.simpleString(), want.simpleString()
+                raise TypeError("{} is {}, and {} would change its values".format(*names))
 
 
 def _to_spark_columns(schema: Any) -> StructType:

@@ -36,12 +36,21 @@ TYPE_WIDENING_PROPERTY: Final = "delta.enableTypeWidening"
 _REFUSED_CHARACTERS: Final = frozenset(" ,;{}()\n\t=")  # by Delta, unless a table maps its columns
 _COMPUTED_PROPERTIES: Final = (GENERATION_PROPERTY, "delta.identity.start")
 # Delta partitions by columns only: a time transform becomes a generated column. Of these expressions
-# Delta derives partition filters from filters on the time itself.
+# Delta derives partition filters from filters on the time itself, in the time zone of the reader's session.
+# It would miss rows that a session of another zone has written, so those of an instant (below) are in UTC.
 _TIME_COLUMNS: Final[dict[str, tuple[DataType, str]]] = {
     "year": (IntegerType(), "YEAR({})"),
     "month": (StringType(), "DATE_FORMAT({}, 'yyyy-MM')"),
     "day": (DateType(), "CAST({} AS DATE)"),
     "hour": (StringType(), "DATE_FORMAT({}, 'yyyy-MM-dd-HH')"),
+}
+_UTC_DAY: Final = "DATE_ADD(DATE'1970-01-01', CAST(FLOOR(CAST({0} AS BIGINT) / 86400) AS INT))"
+_UTC_HOUR: Final = "LPAD(CAST(PMOD(FLOOR(CAST({0} AS BIGINT) / 3600), 24) AS STRING), 2, '0')"
+_INSTANT_EXPRESSIONS: Final = {
+    "year": f"YEAR({_UTC_DAY})",
+    "month": f"SUBSTRING(CAST({_UTC_DAY} AS STRING), 1, 7)",
+    "day": _UTC_DAY,
+    "hour": f"CONCAT(CAST({_UTC_DAY} AS STRING), '-', {_UTC_HOUR})",
 }
 
 
@@ -90,7 +99,8 @@ def build_columns(rows: StructType, partition_spec: PartitionSpec) -> tuple[Stru
         if part.transform == "identity":
             names.append(part.column)
         else:
-            columns.append(_generated_column(part))
+            instants = {c.name.lower() for c in rows if isinstance(c.dataType, TimestampType)}
+            columns.append(_generated_column(part, is_instant=part.column.lower() in instants))
             names.append(columns[-1].name)
     return StructType(columns), names
 
@@ -139,7 +149,7 @@ def explain_widening(table: str, log: Any, rows: Frame) -> Generator[None]:
         ) from None
 
 
-def _generated_column(part: PartitionField) -> StructField:
+def _generated_column(part: PartitionField, *, is_instant: bool) -> StructField:
     found = _TIME_COLUMNS.get(part.transform)
     if found is None:
         raise SettingError(
@@ -147,6 +157,7 @@ def _generated_column(part: PartitionField) -> StructField:
             "year, month, day, hour(column)"
         )
     kind, expression = found
+    expression = _INSTANT_EXPRESSIONS[part.transform] if is_instant else expression
     metadata = {GENERATION_PROPERTY: expression.format(quote_path((part.column,)))}
     return StructField(f"{part.column}_{part.transform}", kind, nullable=True, metadata=metadata)
 
