@@ -105,7 +105,7 @@ class Scene:
 
     def count_unread(self) -> float:
         """Return the records that nobody has read and committed yet."""
-        return sum(load.backlog_records or 0.0 for load in self._monitor.measure().write_rates.values())
+        return sum(load.backlog_records or 0.0 for load in self._monitor.measure().load.write_rates.values())
 
     def close(self) -> None:
         if self._sidecar is not None:

@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from json_values import COLUMNS, list_values
-from pyspark.sql import SparkSession
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
@@ -133,11 +132,10 @@ def test_a_type_that_depends_on_the_session_is_refused(
     spark: Any, request: pytest.FixtureRequest, ddl: str
 ) -> None:
     """Times with a zone would be dead letters in one session, and rows in another."""
-    assert spark
     assert parse_json_schema(ddl)
-    conf = SparkSession.active().conf  # another test may have left a session of its own on this thread
-    conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
-    request.addfinalizer(lambda: conf.unset("spark.sql.timestampType"))
+    spark.createDataFrame([(1,)], "n INT")  # makes it the session of this thread, on which the JVM parses
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    request.addfinalizer(lambda: spark.conf.unset("spark.sql.timestampType"))
     with pytest.raises(SettingError, match=r"by spark\.sql\.timestampType a TIMESTAMP .* has no time zone"):
         parse_json_schema(ddl)
     plain = parse_json_schema("timestamp BIGINT, s STRUCT<timestamp: INT>, t TIMESTAMP_LTZ, n TIMESTAMP_NTZ")
