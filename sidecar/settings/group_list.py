@@ -79,7 +79,7 @@ class GroupListOptions(SettingsModel, owner="the sidecar"):
     )
     shard_topic: str | None = setting(
         "Topic whose partitions are shards: sidecars with the same one divide the groups among them; see "
-        "[several sidecars](sidecar.md#several-sidecars).",
+        "[several sidecars](many-groups.md#several-sidecars).",
         default=None,
         default_text="this sidecar has all groups",
     )

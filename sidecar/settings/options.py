@@ -86,17 +86,17 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     )
     record_cost: ByteSize = setting(
         'What each record costs a consumer beyond its bytes, like "150 B"; see '
-        "[cost of records](sidecar.md#cost-of-records).",
+        "[cost of records](measuring.md#cost-of-records).",
         default=0,
     )
     learn_record_cost: bool = setting(
         "Learn what a record costs from the consumers' handler time, and use it while that predicts better "
-        "than bytes; see [cost of records](sidecar.md#cost-of-records).",
+        "than bytes; see [cost of records](measuring.md#cost-of-records).",
         default=False,
     )
     weight_source: Literal["write-rate", "prometheus"] = setting(
         "What a partition weighs: its write rate, or what `weight-query` tells; see "
-        "[weights from Prometheus](sidecar.md#weights-from-prometheus).",
+        "[weights from Prometheus](measuring.md#weights-from-prometheus).",
         default="write-rate",
     )
     weight_query: str | None = setting(
@@ -108,8 +108,8 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     prometheus_token_file: Path | None = setting("File of the token that Prometheus requires.", default=None)
     window: Duration = setting("Window over which write rates are measured.", default=30.0)
     season: Duration | None = setting(
-        'Length of a season, like "1 d": decisions follow the [load forecast](sidecar.md#load-forecast) from '
-        "earlier ones while that proves better than the load as it is.",
+        'Length of a season, like "1 d": decisions follow the [load forecast](measuring.md#load-forecast) '
+        "from earlier ones while that proves better than the load as it is.",
         default=None,
     )
     interval: Duration = setting("Time between decisions.", default=10.0)
