@@ -27,6 +27,7 @@ class Api:
     request: str
     response: str
     flexible: int = 0  # the first version with compact and tagged fields
+    is_repeatable: bool = True  # whether twice is as good as once
 
     def encode_request(self, version: int, number: int, client_id: str, fields: Mapping[str, Any]) -> bytes:
         """Return the bytes of a request, with its size. Raises ValueError and KeyError for wrong fields."""
@@ -128,6 +129,7 @@ CONSUMER_GROUP_HEARTBEAT: Final = Api(
     server_assignor:string? topic_partitions:[topic_id:uuid partitions:[int32]]?""",
     """throttle_time_ms:int32 error_code:int16 error_message:string? member_id:string? member_epoch:int32
     heartbeat_interval_ms:int32 assignment:{topic_partitions:[topic_id:uuid partitions:[int32]]}?""",
+    is_repeatable=False,
 )  # fmt: skip
 CONSUMER_GROUP_DESCRIBE: Final = Api(
     "ConsumerGroupDescribe", 69, 0, 1,
@@ -166,6 +168,7 @@ JOIN_GROUP: Final = Api(
     protocol_name:string? leader:string skip_assignment:bool@9+=false member_id:string
     members:[member_id:string group_instance_id:string? metadata:bytes]""",
     flexible=6,
+    is_repeatable=False,
 )  # fmt: skip
 SYNC_GROUP: Final = Api(
     "SyncGroup", 14, 3, 5,
@@ -174,6 +177,7 @@ SYNC_GROUP: Final = Api(
     """throttle_time_ms:int32 error_code:int16 protocol_type:string?@5+ protocol_name:string?@5+
     assignment:bytes""",
     flexible=4,
+    is_repeatable=False,
 )  # fmt: skip
 HEARTBEAT: Final = Api(
     "Heartbeat", 12, 3, 4,
@@ -187,6 +191,7 @@ LEAVE_GROUP: Final = Api(
     """throttle_time_ms:int32 error_code:int16 members:[member_id:string group_instance_id:string?
     error_code:int16]""",
     flexible=4,
+    is_repeatable=False,
 )  # fmt: skip
 FETCH: Final = Api(
     "Fetch", 1, 11, 12,
@@ -239,4 +244,5 @@ INCREMENTAL_ALTER_CONFIGS: Final = Api(
     """throttle_time_ms:int32 responses:[error_code:int16 error_message:string? resource_type:int8
     resource_name:string]""",
     flexible=1,
+    is_repeatable=False,
 )  # fmt: skip

@@ -23,6 +23,7 @@ from trimtab.common.kafka_protocol.errors import (
     CoordinatorUnavailableError,
     KafkaRequestError,
     NotCoordinatorError,
+    RequestTimeoutError,
     make_error,
     raise_for_code,
 )
@@ -65,9 +66,25 @@ class Brokers:
         """Return the response of any broker (rule 1)."""
         return _check(self._ask(api, fields))
 
-    def ask_broker(self, node: int, requests: Sequence[Request], timeout: float | None = None) -> list[Any]:
-        """Return the responses of a broker, which may have error codes."""
-        return self._exchange(node, requests, timeout)
+    def ask_broker(
+        self,
+        node: int,
+        requests: Sequence[Request],
+        timeout: float | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> list[Any]:
+        """Return the responses of a broker, which may have error codes; `is_stopped` ends the wait."""
+        if node not in self._addresses:
+            self._fetch_nodes()
+        address = self._addresses.get(node)
+        if address is None:
+            raise ConnectionFailedError(f"the cluster has no broker {node} at the moment")
+        try:
+            return self._connect(address).exchange(requests, timeout, is_stopped)
+        except (ConnectionFailedError, RequestTimeoutError):
+            with self._lock:  # it may have moved to another address
+                self._addresses.pop(node, None)
+            raise
 
     def ask_each(
         self, requests: Mapping[int, Request], timeout: float | None = None
@@ -98,7 +115,7 @@ class Brokers:
         """Return the response of a group's coordinator; `is_stopped` ends the wait for it."""
         try:
             node = self.find_coordinator(group)
-            (answer,) = self._exchange(node, [Request(api, fields)], timeout, is_stopped)
+            (answer,) = self.ask_broker(node, [Request(api, fields)], timeout, is_stopped)
         except KafkaRequestError:
             self.forget_coordinators([group])  # rule 2
             raise
@@ -190,25 +207,6 @@ class Brokers:
                 self._last_answered = address
                 return answer
         raise failed or ConnectionFailedError("no bootstrap address is given")
-
-    def _exchange(
-        self,
-        node: int,
-        requests: Sequence[Request],
-        timeout: float | None = None,
-        is_stopped: Callable[[], bool] | None = None,
-    ) -> list[Any]:
-        if node not in self._addresses:
-            self._fetch_nodes()
-        address = self._addresses.get(node)
-        if address is None:
-            raise ConnectionFailedError(f"the cluster has no broker {node} at the moment")
-        try:
-            return self._connect(address).exchange(requests, timeout, is_stopped)
-        except ConnectionFailedError:
-            with self._lock:  # it may have moved to another address
-                self._addresses.pop(node, None)
-            raise
 
     def _try(self, node: int, request: Request, timeout: float | None) -> Any:
         try:

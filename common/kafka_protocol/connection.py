@@ -5,14 +5,16 @@
 2. An exchange sends all its requests before it waits: a broker answers those of a connection in order.
 3. A login that ends (KIP-368) is renewed by another connection, since none is under way between exchanges.
 4. Threads may share it: a lock lets one exchange at a time through, and its time-out counts the wait.
+5. A broker may close an idle connection while requests are on their way to it: those that change nothing are
+   repeated once.
 """
 
 import select
 import socket
 import ssl
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from random import Random
 from threading import Lock
@@ -35,6 +37,7 @@ from trimtab.common.kafka_protocol.errors import (
 from trimtab.common.kafka_protocol.sasl import Login
 
 MAX_RESPONSE_BYTES: Final = 100_000_000  # librdkafka's receive.message.max.bytes
+MAX_FIRST_RESPONSE_BYTES: Final = 1_000_000  # its sender is not known to be a broker
 CHUNK_BYTES: Final = 1 << 16
 STOP_CHECK_INTERVAL_S: Final = 0.2
 FIRST_PAUSE_S: Final = 0.05  # before the second attempt; it doubles
@@ -119,16 +122,14 @@ class BrokerConnection:
         if not self._using.acquire(timeout=max(0.0, deadline - self._clock.monotonic())):
             raise RequestTimeoutError(f"broker {self.address} is busy with other requests")
         try:
+            was_open = self._open(deadline)
+            try:
+                return self._exchange(requests, deadline, is_stopped)
+            except ConnectionFailedError:
+                if not was_open or not all(one.api.is_repeatable for one in requests):  # rule 5
+                    raise
             self._open(deadline)
             return self._exchange(requests, deadline, is_stopped)
-        except UnsupportedApiError:
-            raise
-        except KafkaRequestError:
-            self._close()
-            raise
-        except (OSError, SaslAuthenticationError) as error:  # ssl.SSLError, too
-            self._close()
-            raise _translate(error, self.address) from error
         finally:
             self._using.release()
 
@@ -141,15 +142,24 @@ class BrokerConnection:
         self, requests: Sequence[Request], deadline: float, is_stopped: Callable[[], bool] | None = None
     ) -> list[Any]:
         versions = [choose_version(request, self._versions, self.address) for request in requests]
-        first = self._number + 1
-        for request, version in zip(requests, versions, strict=True):
-            self._number = self._number + 1 & 0x7FFFFFFF
-            data = request.api.encode_request(version, self._number, self._options.client_id, request.fields)
-            self._get_socket(deadline).sendall(data)
-        return [
-            request.api.decode_response(version, self._receive(first + n & 0x7FFFFFFF, deadline, is_stopped))
-            for n, (request, version) in enumerate(zip(requests, versions, strict=True))
-        ]
+        numbers = [self._number + n & 0x7FFFFFFF for n in range(1, len(requests) + 1)]
+        self._number = self._number + len(requests) & 0x7FFFFFFF
+        rows = list(zip(requests, versions, numbers, strict=True))
+        data = [r.api.encode_request(v, n, self._options.client_id, r.fields) for r, v, n in rows]
+        with self._closing_after_errors():
+            self._get_socket(deadline).sendall(b"".join(data))
+            return [r.api.decode_response(v, self._receive(n, deadline, is_stopped)) for r, v, n in rows]
+
+    @contextmanager
+    def _closing_after_errors(self) -> Generator[None]:
+        """Close the connection after any error, since nobody knows what is under way on it."""
+        try:
+            yield
+        except BaseException as error:
+            self._close()
+            if isinstance(error, OSError | SaslAuthenticationError):  # ssl.SSLError, too
+                raise _translate(error, self.address) from error
+            raise
 
     def _receive(self, number: int, deadline: float, is_stopped: Callable[[], bool] | None) -> bytes:
         while is_stopped is not None and not self._is_readable(STOP_CHECK_INTERVAL_S):
@@ -157,7 +167,8 @@ class BrokerConnection:
                 raise RequestAbortedError(f"broker {self.address} has not answered yet")
             self._get_socket(deadline)
         size, answered = _HEADER.unpack(self._read(_HEADER.size, deadline))
-        if not _NUMBER_BYTES <= size <= MAX_RESPONSE_BYTES:
+        limit = MAX_FIRST_RESPONSE_BYTES if self._versions is _FIRST_VERSIONS else MAX_RESPONSE_BYTES
+        if not _NUMBER_BYTES <= size <= limit:
             raise MalformedMessageError(f"broker {self.address} announces a response of {size} bytes")
         if answered != number:
             raise MalformedMessageError(
@@ -191,28 +202,28 @@ class BrokerConnection:
         poll.register(self._socket or -1, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def _open(self, deadline: float) -> None:
-        """Connect unless there is a connection that can be used (rules 1 and 3)."""
+    def _open(self, deadline: float) -> bool:
+        """Connect unless there is a connection that can be used (rules 1 and 3); return whether there was."""
         now = self._clock.monotonic()
         is_login_over = self._login_ends_at is not None and now >= self._login_ends_at
         # readable between exchanges: the broker has closed it, or sends what nobody has asked for
         if self._socket is not None and (is_login_over or self._is_readable(0)):
             self._close()
         if self._socket is not None:
-            return
-        if now < self._next_attempt_at:
-            self._clock.sleep(min(self._next_attempt_at, deadline) - now)
+            return True
+        self._clock.sleep(max(0.0, min(self._next_attempt_at, deadline) - now))
         self._failures += 1
         self._next_attempt_at = self._clock.monotonic() + compute_pause(self._failures, self._random)
-        self._socket = self._connect(deadline)
-        self._negotiate(deadline)
-        if self._options.begin_login is not None:
-            self._log_in(self._options.begin_login(self.address.host), deadline)
+        with self._closing_after_errors():
+            self._socket = self._connect(deadline)
+            self._negotiate(deadline)
+            if self._options.begin_login is not None:
+                self._log_in(self._options.begin_login(self.address.host), deadline)
         self._failures, self._next_attempt_at = 0, 0.0
+        return False
 
     def _connect(self, deadline: float) -> socket.socket:
-        left = max(0.001, deadline - self._clock.monotonic())
-        opened = socket.create_connection(self.address, left)
+        opened = self._reach(deadline)
         try:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -222,6 +233,21 @@ class BrokerConnection:
             opened.close()
             raise
         return opened
+
+    def _reach(self, deadline: float) -> socket.socket:
+        """Connect to the first address of the host that answers; each has a share of the time."""
+        found = socket.getaddrinfo(*self.address, type=socket.SOCK_STREAM)
+        places = list(dict.fromkeys((str(place[0]), int(place[1])) for *_, place in found))
+        failed = OSError("the host has no address")
+        for n, place in enumerate(places):
+            left = deadline - self._clock.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            try:
+                return socket.create_connection(place, left / (len(places) - n))
+            except OSError as error:
+                failed = error
+        raise failed
 
     def _negotiate(self, deadline: float) -> None:
         self._versions = _FIRST_VERSIONS

@@ -9,7 +9,7 @@ from trimtab.common.errors import PeerError
 # https://kafka.apache.org/protocol#protocol_error_codes: those that a later try may not meet, which
 # requests of this package can get
 _RETRYABLE_CODES: Final = frozenset(
-    {3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 74, 75, 76, 77, 100, 106}
+    {3, 5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 51, 56, 70, 71, 74, 75, 78, 89, 100, 103, 106}
 )
 
 

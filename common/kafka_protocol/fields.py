@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
@@ -29,6 +29,8 @@ _NUMBERS: Final = {"int8": "b", "int16": "h", "int32": "i", "int64": "q", "bool"
 _MAX_VARINT_BITS: Final = 35
 _MORE_FOLLOWS: Final = 0x80
 _DEFAULTS: Final[Mapping[str, Any]] = {"false": False, "": "", "empty": (), "zero": UUID(int=0)}
+# a group may commit any bytes as metadata: they must not hide the other groups of a response
+_decode_text: Final = partial(str, encoding="utf-8", errors="replace")
 _TOKEN: Final = re.compile(r"(?:\w+:)?(?:\w+|[\[{])|[\]}]|\?|[@#=][\w+-]*")
 
 
@@ -220,7 +222,7 @@ def _make_codec(field: Field, version: int, flexible: bool) -> Codec:  # noqa: F
     if field.kind == "{":
         return _make_struct(field, version, flexible)
     if field.kind == "string":
-        return _make_sized(field, "h", flexible, str.encode, bytes.decode)
+        return _make_sized(field, "h", flexible, str.encode, _decode_text)
     if field.kind == "bytes":
         return _make_sized(field, "i", flexible, bytes, bytes)
     return _make_array(field, version, flexible)

@@ -38,11 +38,11 @@ from trimtab.common.kafka_protocol.errors import (
 from trimtab.common.kafka_protocol.fields import compile_table
 
 APIS = {one.key: one for one in vars(apis).values() if isinstance(one, Api)}
-Answer = Callable[[Api, int], "dict[str, Any] | bytes | None"]
+GONE = "the broker closes the connection"
 
 
 class FakeBroker:
-    """A broker on a port of its own; `answer` gets each request, and returns fields, bytes, or nothing."""
+    """A broker on a port of its own; `answers` by request are fields, bytes, None, GONE or a list."""
 
     def __init__(self) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
@@ -96,7 +96,9 @@ class FakeBroker:
             answer = {"error_code": 0, "api_keys": keys, "throttle_time_ms": 0}
         if isinstance(answer, list):
             answer = answer.pop(0)
-        if isinstance(answer, bytes):
+        if answer is GONE:
+            opened.shutdown(socket.SHUT_RDWR)
+        elif isinstance(answer, bytes):
             opened.sendall(answer)
         elif answer is not None:
             out = bytearray(b"\0" if version >= api.flexible and api is not apis.API_VERSIONS else b"")
@@ -125,8 +127,8 @@ def server() -> Iterator[FakeBroker]:
 def connect(server: FakeBroker) -> Iterator[Callable[..., Brokers]]:
     opened: list[Brokers] = []
 
-    def build(bootstrap: str = "", timeout: float = 5.0, clock: Any = None) -> Brokers:
-        config = {"bootstrap.servers": bootstrap or f"127.0.0.1:{server.port}"}
+    def build(bootstrap: str = "", timeout: float = 5.0, clock: Any = None, **config: Any) -> Brokers:
+        config["bootstrap.servers"] = bootstrap or f"127.0.0.1:{server.port}"
         opened.append(Brokers(config, clock or SystemClock(), client_id="test", timeout=timeout))
         return opened[-1]
 
@@ -164,6 +166,104 @@ def test_a_closed_connection_is_replaced_without_an_error(connect: Any, server: 
     server.drop_connections()
     beat(brokers)
     assert server.seen.count("ApiVersions") == 2
+
+
+def test_a_read_that_meets_the_close_of_an_idle_connection_is_repeated_once(
+    connect: Any, server: FakeBroker
+) -> None:
+    """The broker may close it while the request is on its way; a fresh connection is not tried again."""
+    brokers = connect()
+    server.answers["Heartbeat"] = [BEATEN, GONE, BEATEN, GONE, GONE]
+    assert [beat(brokers).error_code for _ in range(2)] == [0, 0]
+    with pytest.raises(ConnectionFailedError):
+        beat(brokers)
+    assert server.seen.count("Heartbeat") == 5
+
+
+def test_a_request_that_changes_something_is_not_repeated(connect: Any, server: FakeBroker) -> None:
+    """A join that was received twice would fence its own member."""
+    brokers = connect()
+    beat(brokers)
+    server.answers["LeaveGroup"] = GONE
+    with pytest.raises(ConnectionFailedError):
+        brokers.ask_coordinator("g", apis.LEAVE_GROUP, {"group_id": "g", "members": []})
+    assert server.seen.count("LeaveGroup") == 1
+
+
+LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u"}
+
+
+def test_without_a_login_no_request_is_sent(connect: Any, server: FakeBroker) -> None:
+    """Also at the second try, when a broker knows no logins: the connection was closed."""
+    del server.versions[apis.SASL_HANDSHAKE.key]
+    brokers = connect(**LOGIN, **{"sasl.password": "p"})
+    for _ in range(2):
+        with pytest.raises(UnsupportedApiError, match="SaslHandshake"):
+            brokers.ask(apis.METADATA, {"topics": []})
+    assert server.seen == ["ApiVersions", "ApiVersions"]
+
+
+def test_a_request_with_wrong_fields_leaves_no_answer_behind(connect: Any, server: FakeBroker) -> None:
+    """Nothing of a row of requests is sent if one cannot be written."""
+    known = [{"node_id": 1, "host": "127.0.0.1", "port": server.port, "rack": None}]
+    server.answers["Metadata"] = {**NO_TOPICS, "brokers": known}
+    brokers = connect()
+    beat(brokers)
+    with pytest.raises(KeyError):
+        brokers.ask_broker(1, [Request(apis.HEARTBEAT, HEARTBEAT), Request(apis.HEARTBEAT, {})])
+    beat(brokers)
+    assert (server.seen.count("ApiVersions"), server.seen.count("Heartbeat")) == (1, 2)
+
+
+def test_a_deadline_that_has_passed_is_a_timeout(connect: Any, server: FakeBroker) -> None:
+    """Also before the pause after a failed attempt."""
+    brokers = connect()
+    server.coordinate("g", port=1)
+    with pytest.raises(ConnectionFailedError):
+        beat(brokers)
+    with pytest.raises(RequestTimeoutError):
+        beat(brokers, timeout=-1.0)
+
+
+def test_a_host_whose_first_address_is_dead_is_reached_by_the_second(
+    connect: Any, server: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of two families of addresses, of which one leads nowhere: each has its share of the time."""
+    shares: list[float] = []
+    opened, looked_up = socket.create_connection, socket.getaddrinfo
+
+    def reach(address: tuple[str, int], seconds: float) -> socket.socket:
+        shares.append(seconds)
+        if address[0] == "::1":
+            raise TimeoutError
+        return opened(address, seconds)
+
+    def look_up(host: str, *args: Any, **options: Any) -> list[Any]:
+        if host != "both":
+            return looked_up(host, *args, **options)
+        stream = (socket.SOCK_STREAM, 0, "")
+        dead = (socket.AF_INET6, *stream, ("::1", server.port, 0, 0))
+        return [dead, (socket.AF_INET, *stream, ("127.0.0.1", server.port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(socket, "create_connection", reach)
+    assert connect(f"both:{server.port}").ask(apis.METADATA, {"topics": []})
+    assert shares[0] < 3.0
+
+
+def test_a_broker_that_answers_no_more_is_looked_up_again(connect: Any, server: FakeBroker) -> None:
+    """It may have moved, and nothing at its former address says so."""
+    silent = FakeBroker()
+    silent.answers["ApiVersions"] = b""
+    places = [
+        {"node_id": 1, "host": "127.0.0.1", "port": p, "rack": None} for p in (silent.port, server.port)
+    ]
+    server.answers["Metadata"] = [{**NO_TOPICS, "brokers": [one]} for one in places]
+    brokers = connect()
+    with pytest.raises(RequestTimeoutError):
+        brokers.ask_broker(1, [Request(apis.HEARTBEAT, HEARTBEAT)], 0.1)
+    assert brokers.ask_broker(1, [Request(apis.HEARTBEAT, HEARTBEAT)])[0].error_code == 0
+    silent.close()
 
 
 def test_a_late_answer_is_none_of_the_next_request(connect: Any, server: FakeBroker) -> None:
@@ -299,7 +399,8 @@ def test_pauses_grow_up_to_a_limit(failures: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "retryable"), [(16, True), (14, True), (7, True), (30, False), (123, False)]
+    ("code", "retryable"),
+    [(16, True), (14, True), (7, True), (78, True), (76, False), (30, False), (123, False)],
 )
 def test_errors_of_responses_have_kafkas_names(code: int, retryable: bool) -> None:  # noqa: FBT001
     """Also codes that no subclass has."""

@@ -192,6 +192,13 @@ def test_tagged_fields_of_a_newer_broker_are_skipped() -> None:
     assert answer.finalized_features == []
 
 
+def test_a_text_that_is_none_does_not_hide_the_others() -> None:
+    """A client may commit any bytes as metadata, and some brokers pass them on as they are."""
+    table = "a:string b:string"
+    read = decode(SimpleNamespace(flexible=0), table, 0, b"\x02\xff\x02b\x00")  # type: ignore[arg-type]
+    assert (read.a, read.b) == ("\N{REPLACEMENT CHARACTER}", "b")
+
+
 def test_unknown_and_missing_fields_are_errors_of_the_caller() -> None:
     """A misspelled field would be sent with its default."""
     with pytest.raises(ValueError, match="grups"):
