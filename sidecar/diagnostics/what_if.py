@@ -15,7 +15,7 @@ from trimtab.common.units import format_count, format_rate
 from trimtab.sidecar.decision.group_model import GroupModel, build_group_model
 from trimtab.sidecar.errors import BrokerTimeoutError, SidecarSettingError
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
+from trimtab.sidecar.kafka.share_group import refuse_share_group
 from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.model.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.model.member_names import distinguish_members

@@ -31,7 +31,7 @@ from trimtab.common.kafka_protocol.errors import (
 )
 from trimtab.sidecar.kafka.broker_client import GROUP_STATE_BY_NAME, GroupCommits, parse_member
 from trimtab.sidecar.kafka.brokers import connect_brokers
-from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
+from trimtab.sidecar.kafka.consumer_group import parse_group
 from trimtab.sidecar.model.observation import GroupState, ObservedGroup
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 from trimtab.sidecar.settings.settings import SidecarSettings

@@ -12,7 +12,7 @@ from trimtab.common.units import format_rate
 from trimtab.sidecar.errors import require_extra
 from trimtab.sidecar.group_lead.group_lead import GroupLead
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
-from trimtab.sidecar.kafka.share_groups.share_group import refuse_share_group
+from trimtab.sidecar.kafka.share_group import refuse_share_group
 from trimtab.sidecar.leadership.leader_election import Leadership
 from trimtab.sidecar.leadership.peer_detection import PeerAwareLeadership, build_author
 from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators

@@ -38,7 +38,7 @@ from trimtab.common.kafka_protocol.errors import (
 from trimtab.common.units import format_count
 from trimtab.sidecar.carrier_thread import CarrierThread
 from trimtab.sidecar.kafka.brokers import connect_brokers, describe_group
-from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
+from trimtab.sidecar.kafka.consumer_group import parse_group
 from trimtab.sidecar.model.observation import ObservedGroup, TargetStatus
 from trimtab.sidecar.pilot.assignor_vote import AssignorVote
 from trimtab.sidecar.pilot.carried_target import CarriedTarget, build_carried_target, has_lost_consumer

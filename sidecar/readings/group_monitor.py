@@ -15,10 +15,10 @@ from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.common.type_vars import ResultT
 from trimtab.sidecar.kafka.broker_client import BrokerClient, GroupCommits
 from trimtab.sidecar.kafka.cluster_client import ClusterMetadata, PartitionOffsets
-from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
+from trimtab.sidecar.kafka.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.kmq_progress import KmqProgress, KmqProgressReader
 from trimtab.sidecar.kafka.record_sampler import RecordSampler
-from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
+from trimtab.sidecar.kafka.share_group import ShareGroupClient
 from trimtab.sidecar.measurement.halts import parse_halts
 from trimtab.sidecar.measurement.load_estimator import LoadEstimate, LoadEstimator
 from trimtab.sidecar.measurement.open_transactions import OpenProducer, OpenTransactionTracker

@@ -20,9 +20,8 @@ from trimtab.common.settings.shared_defaults import QueueKind
 from trimtab.consumer_sdk.queues import open_queue
 from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.errors import GroupTypeMismatchError
-from trimtab.sidecar.kafka import kmq_progress
+from trimtab.sidecar.kafka import kmq_progress, share_group
 from trimtab.sidecar.kafka.brokers import describe_group
-from trimtab.sidecar.kafka.share_groups import share_group
 from trimtab.sidecar.model.observation import GroupState
 from trimtab.sidecar.model.queue_backlog import QueueBacklog
 from trimtab.sidecar.readings.group_monitor import GroupMeasurement, GroupMonitor

@@ -74,7 +74,7 @@ class ShareQueue(MessageQueue):
         client = topics.create_admin_client(self._settings)
         topics.require_topic(client, self._settings)
         require_group_access(self._settings, self._clock)
-        version = require_share_groups(self._settings.client_config)
+        version = require_share_groups(self._settings.client_config, self._clock)
         self._lock_duration_s = configure_share_group(client, self._settings, config, version, self._clock)
         self._consumer: Any = None  # created by the first `receive`, which sets the batch size
         self._undelivered: deque[Message] = deque()  # fetched, not delivered yet

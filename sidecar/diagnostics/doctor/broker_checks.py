@@ -39,9 +39,9 @@ from trimtab.sidecar.diagnostics.doctor.size_checks import OFFSETS_TOPIC, check_
 from trimtab.sidecar.diagnostics.group_status import is_fresh
 from trimtab.sidecar.kafka.broker_client import BrokerClient
 from trimtab.sidecar.kafka.cluster_client import format_kafka_error, is_authorization_error
-from trimtab.sidecar.kafka.consumer_groups.consumer_group import EitherGroupClient
+from trimtab.sidecar.kafka.consumer_group import EitherGroupClient
 from trimtab.sidecar.kafka.control_topic_store import CONTROL_TOPIC_PARTITIONS, ControlTopicStore
-from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient, refuse_share_group
+from trimtab.sidecar.kafka.share_group import ShareGroupClient, refuse_share_group
 from trimtab.sidecar.measurement.halts import parse_halts
 from trimtab.sidecar.model.cross_rack import compute_cross_rack_traffic
 from trimtab.sidecar.pilot.installed_assignors import ASSIGNORS_CONFIG

@@ -7,10 +7,12 @@ from unittest.mock import Mock, call
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
-from kafka import errors
+from ticking import Ticking
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import ShareGroupsUnsupportedError
+from trimtab.common.kafka_protocol import errors
+from trimtab.common.kafka_protocol.brokers import Brokers
 from trimtab.consumer_sdk.errors import (
     BrokerUnreachableError,
     MissingAclError,
@@ -220,16 +222,17 @@ def test_a_default_dead_letter_topic_gets_the_brokers_prefix() -> None:
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
-        (errors.KafkaTimeoutError(), BrokerUnreachableError),
-        (errors.ClusterAuthorizationFailedError(), MissingAclError),
-        (errors.UnsupportedVersionError(), ShareGroupsUnsupportedError),
-        (errors.InvalidRequestError(), errors.InvalidRequestError),
+        (errors.LoginFailedError("refused"), errors.LoginFailedError),
+        (errors.RequestTimeoutError("late"), BrokerUnreachableError),
+        (errors.ClusterDeniedError(), MissingAclError),
+        (errors.UnsupportedApiError("too old"), ShareGroupsUnsupportedError),
+        (errors.make_error(42), errors.ErrorResponseError),
     ],
 )
 def test_a_failed_feature_request_has_its_error(
     monkeypatch: pytest.MonkeyPatch, raised: Exception, error: type[Exception]
 ) -> None:
     """Unreachable, denied, too old: each is an error class."""
-    monkeypatch.setattr(broker_features, "_ADMIN_CLIENT", Mock(side_effect=raised))
+    monkeypatch.setattr(Brokers, "fetch_features", Mock(side_effect=raised))
     with pytest.raises(error):
-        broker_features.require_share_groups(CONFIG)
+        broker_features.require_share_groups(CONFIG, Ticking())

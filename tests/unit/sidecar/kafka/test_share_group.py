@@ -13,8 +13,8 @@ from trimtab.common.kafka_protocol.apis import Api
 from trimtab.common.kafka_protocol.brokers import Brokers
 from trimtab.common.kafka_protocol.errors import ConnectionFailedError
 from trimtab.sidecar.errors import GroupTypeMismatchError
-from trimtab.sidecar.kafka.share_groups import share_group
-from trimtab.sidecar.kafka.share_groups.share_group import ShareGroupClient
+from trimtab.sidecar.kafka import share_group
+from trimtab.sidecar.kafka.share_group import ShareGroupClient
 from trimtab.sidecar.model.observation import GroupState
 from trimtab.sidecar.settings.settings import load_settings
 

@@ -20,7 +20,7 @@ from trimtab.common.kafka_protocol.errors import (
     TopicDeniedError,
     UnsupportedAssignorError,
 )
-from trimtab.sidecar.kafka.consumer_groups.consumer_group import parse_group
+from trimtab.sidecar.kafka.consumer_group import parse_group
 from trimtab.sidecar.pilot import pilot
 from trimtab.sidecar.pilot.membership import LEAVE_EPOCH
 from trimtab.sidecar.pilot.pilot import (
