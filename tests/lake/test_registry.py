@@ -464,14 +464,21 @@ def test_a_number_that_a_closed_enum_lacks(registry: Any, split: Any) -> None:
     enum = {"type": Field.TYPE_ENUM, "type_name": ".shop.Order.Kind"}
     order.field.add(name="kind", number=2, label=Field.LABEL_OPTIONAL, **enum)
     order.field.add(name="kinds", number=3, label=Field.LABEL_REPEATED, **enum)
+    entry = order.nested_type.add(name="NamedEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=Field.LABEL_OPTIONAL, type=Field.TYPE_STRING)
+    entry.field.add(name="value", number=2, label=Field.LABEL_OPTIONAL, **enum)
+    named = {"type": Field.TYPE_MESSAGE, "type_name": ".shop.Order.NamedEntry"}
+    order.field.add(name="named", number=4, label=Field.LABEL_REPEATED, **named)
     prefix = register(registry, file) + ORDER_PATH
-    rows, bad = split(
-        [prefix + data for data in (b"\x10\x01\x18\x00", b"\x10\x07", b"\x18\x00\x18\x07")], "protobuf"
-    )
-    assert rows == [{"id": None, "kind": "B", "kinds": ["A"]}]
+    a, seven = b"\x22\x05\x0a\x01a\x10\x00", b"\x22\x05\x0a\x01b\x10\x07"
+    data = (b"\x10\x01\x18\x00" + a, b"\x10\x07", b"\x18\x00\x18\x07", a + seven)
+    rows, bad = split([prefix + value for value in data], "protobuf")
+    assert rows == [{"id": None, "kind": "B", "kinds": ["A"], "named": [("a", "A")]}]
     assert bad == [
         (1, "kind: 7 is no value of shop.Order.Kind"),
         (2, "kinds: 7 is no value of shop.Order.Kind"),
+        (3, "named.b: 7 is no value of shop.Order.Kind"),
     ]
 
 
