@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.membership.commit_metadata import (
+from trimtab.consumer_sdk.client.commit_metadata import (
     COMMIT_METADATA_TERMINATOR,
     MAX_HALT_REASON,
     add_facts,
