@@ -111,9 +111,16 @@ def _find_failed_requests(facts: GroupFacts) -> FoundCondition:
 
 
 def _find_failed_decision(facts: GroupFacts) -> FoundCondition:
-    failure = facts.decision.failure
-    what = f"{facts.decision.action} was not carried out: {failure}"
-    return ("NotCarriedOut", what, "mend the cause; each iteration tries again") if failure else None
+    failure, action = facts.decision.failure, str(facts.decision.action)
+    if not failure and _lacks_replica(facts):  # between two attempts nothing is better
+        failure, action = facts.memory.failed_start, "the start of a replica"
+    what = f"{action} was not carried out: {failure}"
+    return ("NotCarriedOut", what, "mend the cause; it is tried again by itself") if failure else None
+
+
+def _lacks_replica(facts: GroupFacts) -> bool:
+    running, planned = facts.metrics.running_replicas, facts.metrics.planned_replicas
+    return bool(facts.observation.pending_restarts) or (running or 0) < (planned or 0)
 
 
 def _find_stuck_partitions(facts: GroupFacts) -> FoundCondition:
