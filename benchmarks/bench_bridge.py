@@ -38,7 +38,7 @@ from lake_store import DISK, STORES, serve_store
 from numpy.typing import NDArray
 
 from trimtab.consumer_sdk.lake import LakeReader, LakeRows
-from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
+from trimtab.consumer_sdk.lake.options.settings import TABLE_FORMATS
 
 TABLE = "bench.orders"
 DISTURBANCE_S = 15.0

@@ -22,14 +22,14 @@ from rich.console import Console
 from rich.table import Table
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import keep_raw
-from trimtab.consumer_sdk.lake.factory import open_lake
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.flush.flush import BatchCommitted, BatchFlusher, FlushBatch
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT, ICEBERG_FORMAT, SessionConfig
+from trimtab.consumer_sdk.lake.projection.projection import TableProjection
+from trimtab.consumer_sdk.lake.projection.topic_decoders import keep_raw
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, SessionConfig
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
-from trimtab.consumer_sdk.lake.writer.projection import TableProjection
+from trimtab.consumer_sdk.lake.session.factory import open_lake
 
 RECORD = 204
 FORMATS = (ICEBERG_FORMAT, DELTA_FORMAT)

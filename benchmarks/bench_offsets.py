@@ -17,11 +17,11 @@ import harness
 import pyarrow as pa
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.interfaces import StagedFiles, new_attempt_id
+from trimtab.consumer_sdk.lake.model.interfaces import StagedFiles, new_attempt_id
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.session.factory import open_lake
 
 GROUP = "lake"
 NAME = "bench.offsets"

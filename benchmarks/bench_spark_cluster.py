@@ -31,9 +31,9 @@ from rich.table import Table
 
 from spark_cluster.standalone import StandaloneCluster, session_settings
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import open_lake
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 PARTITIONS = 4

@@ -40,7 +40,7 @@ from lake_store import DISK, S3, STORES, LakeStore, serve_store
 from rich.console import Console
 from rich.table import Table
 
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT, ICEBERG_FORMAT
 
 HOST = Path(__file__).parent / "upsert_host.py"
 CASES = (

@@ -24,16 +24,16 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.java import jars
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.factory import open_lake
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.flush.flush import BatchCommitted, BatchFlusher, FlushBatch
 from trimtab.consumer_sdk.lake.formats.iceberg.table import ICEBERG_TABLE_DEFAULTS
-from trimtab.consumer_sdk.lake.interfaces import new_attempt_id
+from trimtab.consumer_sdk.lake.model.interfaces import new_attempt_id
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
+from trimtab.consumer_sdk.lake.projection.projection import ProjectedRows
 from trimtab.consumer_sdk.lake.schema import record_columns
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, FlushBatch
-from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
+from trimtab.consumer_sdk.lake.session.factory import open_lake
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONNECTOR: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"

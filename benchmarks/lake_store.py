@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT
 
 DISK: Final = "disk"
 S3: Final = "s3"

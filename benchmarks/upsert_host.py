@@ -31,15 +31,15 @@ from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM
 from trimtab.consumer_sdk.lake.changes.json_change_schemas import build_value_schema
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.factory import create_maintenance, open_lake
-from trimtab.consumer_sdk.lake.interfaces import new_attempt_id
-from trimtab.consumer_sdk.lake.maintenance import compact_table
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.commits.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.commits.maintenance import compact_table
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.model.interfaces import new_attempt_id
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.options.settings import parse_session_config
+from trimtab.consumer_sdk.lake.projection.keyed_projection import KeyedProjection
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.settings import parse_session_config
+from trimtab.consumer_sdk.lake.session.factory import create_maintenance, open_lake
 
 NAME: Final = "lake.bench"
 KEY: Final = ("id",)

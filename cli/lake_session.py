@@ -8,10 +8,10 @@ from typing import Any
 from trimtab.cli.terminal import print_line
 from trimtab.common.errors import SettingError
 from trimtab.common.settings.config_file import load_config_file
-from trimtab.consumer_sdk.lake import factory
-from trimtab.consumer_sdk.lake.inventory import check_lake_exists, detect_lake_format
-from trimtab.consumer_sdk.lake.settings import parse_session_config
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.settings import parse_session_config
+from trimtab.consumer_sdk.lake.session import factory
+from trimtab.consumer_sdk.lake.tables.inventory import check_lake_exists, detect_lake_format
 
 
 def load_lake_settings(config: Path | None, warehouse: Path | None) -> dict[str, Any]:

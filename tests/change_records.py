@@ -17,7 +17,7 @@ from trimtab.consumer_sdk.lake.changes.change_formats import (
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM, KEYED, ChangeFormat
 from trimtab.consumer_sdk.lake.changes.json_change_schemas import build_value_schema
-from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
+from trimtab.consumer_sdk.lake.projection.keyed_projection import KeyedProjection
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA, column_name
 
 Row = dict[str, Any]

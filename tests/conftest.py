@@ -124,8 +124,8 @@ def iceberg(warehouse: Path) -> "Iterator[IcebergLake]":
     """The run's only Spark session, with the embedded catalog; `delta` shares its JVM."""
     from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake  # noqa: PLC0415 - as above
     from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements  # noqa: PLC0415 - as above
-    from trimtab.consumer_sdk.lake.settings import SessionConfig  # noqa: PLC0415 - pyspark is slow
-    from trimtab.consumer_sdk.lake.spark.session import start_session  # noqa: PLC0415 - as above
+    from trimtab.consumer_sdk.lake.options.settings import SessionConfig  # noqa: PLC0415 - pyspark is slow
+    from trimtab.consumer_sdk.lake.session.spark_session import start_session  # noqa: PLC0415 - as above
 
     delta = resolve_requirements(SessionConfig(warehouse=str(warehouse), format="delta"))
     options = {

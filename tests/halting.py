@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from trimtab.consumer_sdk.lake.changes.change_rows import POSITION_COLUMNS
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 TIMES: Final = "id BIGINT, ts TIMESTAMP"
 COUNT: Final = 6

@@ -14,7 +14,7 @@ from trimtab.broker_plugin.plugin_jar import API_COORDINATES
 from trimtab.cli.broker.broker_config import EXCLUDED_COORDINATES, KAFKA_COORDINATES
 from trimtab.consumer_sdk.java.jars import fetch_jars
 from trimtab.consumer_sdk.lake.formats.jar_downloads import list_requirements
-from trimtab.consumer_sdk.lake.storage_config import STORAGES
+from trimtab.consumer_sdk.lake.options.storage_config import STORAGES
 
 PINS: Final = Path(__file__).parents[1] / "consumer_sdk" / "java" / "jars.sha256"
 

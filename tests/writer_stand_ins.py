@@ -10,7 +10,7 @@ from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.interfaces import (
+from trimtab.consumer_sdk.lake.model.interfaces import (
     Frame,
     LakeTable,
     Records,
@@ -18,9 +18,9 @@ from trimtab.consumer_sdk.lake.interfaces import (
     StagedFiles,
     VersionedOffsets,
 )
+from trimtab.consumer_sdk.lake.model.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 
 Place: TypeAlias = tuple[int, int]
 """Partition and offset of a record."""

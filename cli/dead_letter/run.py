@@ -11,8 +11,8 @@ from trimtab.cli.output_formats import print_table
 from trimtab.cli.terminal import print_line
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.units import format_count
-from trimtab.consumer_sdk.lake import dead_letters
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.tables import dead_letters
 
 
 def list_dead_letters(options: ListOptions) -> None:

@@ -13,10 +13,10 @@ from typing import Final
 
 from trimtab.consumer_sdk.java.jars import cache_folder
 from trimtab.consumer_sdk.java.java_runtime import require_java
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark.session import end_jvm
+from trimtab.consumer_sdk.lake.model.file_writers import SPARK_FILE_WRITER
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
+from trimtab.consumer_sdk.lake.session.factory import open_lake
+from trimtab.consumer_sdk.lake.spark.gateway import end_jvm
 
 # dumping and using an archive need the same options
 SMALL_JVM_OPTIONS: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"

@@ -16,9 +16,9 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.producers import PartitionTally
 from trimtab.cli.errors import DemoFailedError
 from trimtab.common.units import format_count
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
+from trimtab.consumer_sdk.lake.session.factory import open_lake
 
 # corrupt: the embedded checksum or position does not match; coalesce, since a NULL value compares as NULL
 PROOF_COLUMNS: Final = """

@@ -33,7 +33,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.java.java_runtime import require_java
 from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements
-from trimtab.consumer_sdk.lake.settings import SessionConfig
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
 
 SNAPSHOT_INTERVAL_S: Final = 0.5
 FIRST_CONSUMER_TIMEOUT_S: Final = 120.0  # until the first consumer owns all partitions

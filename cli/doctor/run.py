@@ -23,7 +23,7 @@ from trimtab.sidecar.diagnostics.doctor.shard_checks import run_shard_checks
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+    from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 
 # capitals: the terminal's colours are lost in a pipe
 LEVEL_LABELS: Final = {"warning": "WARNING", "failed": "FAILED"}

@@ -10,10 +10,10 @@ from trimtab.cli.setting_pairs import parse_pairs
 from trimtab.cli.signals import exit_on_signals, stop_on_signals
 from trimtab.common.kafka_security.secrets import mask_secrets_in_errors, resolve_secrets
 from trimtab.common.settings.config_file import read_config_file
-from trimtab.consumer_sdk.lake import ingest as lake_ingest
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
-from trimtab.consumer_sdk.lake.warehouse import describe_warehouse
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import open_lake
+from trimtab.consumer_sdk.lake.tables.warehouse import describe_warehouse
+from trimtab.consumer_sdk.lake.writer import ingest as lake_ingest
 
 log = logging.getLogger("trimtab.ingest")
 

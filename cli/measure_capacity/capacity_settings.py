@@ -14,7 +14,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import client_config
 from trimtab.consumer_sdk.lake.changes import change_settings
 from trimtab.consumer_sdk.lake.formats.table_format import local_folder
-from trimtab.consumer_sdk.lake.settings import CATALOG_NAME_SETTING, CATALOG_PREFIX, REGISTRY_DECODERS
+from trimtab.consumer_sdk.lake.options.settings import CATALOG_NAME_SETTING, CATALOG_PREFIX, REGISTRY_DECODERS
 
 CAPACITY_SETTING: Final = "trimtab.capacity"
 # The end of a case waits for its last batches, on a slow machine for minutes.

@@ -16,8 +16,8 @@ from trimtab.common.errors import SettingError
 from trimtab.common.units import format_bytes, format_count, format_rate
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.interfaces import Lake
+from trimtab.consumer_sdk.lake.model.interfaces import Lake
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 PROGRESS_INTERVAL_S: Final = 5.0

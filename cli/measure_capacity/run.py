@@ -20,11 +20,11 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.settings.config_file import load_config_file, read_config_file
 from trimtab.common.units import format_bytes, format_rate
-from trimtab.consumer_sdk.lake.connection import extract_connection_settings
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.settings import parse_session_config
-from trimtab.consumer_sdk.lake.spark.session import java_packages, java_session
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.connection import extract_connection_settings
+from trimtab.consumer_sdk.lake.options.settings import parse_session_config
+from trimtab.consumer_sdk.lake.session.factory import open_lake
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages, java_session
 
 # Classes load and code is compiled: the first megabytes take several times as long as the others.
 WARM_UP: Final = CapacityCase(tables=1, partitions=4, size=70_000_000)

@@ -8,9 +8,9 @@ from trimtab.cli.lake_session import load_lake_settings
 from trimtab.cli.tables.options import ConnectOptions, Engine
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.formats.table_format import DELTA_JAR, ICEBERG_JAR, SQLITE_JAR, local_folder
-from trimtab.consumer_sdk.lake.inventory import check_lake_exists
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig, parse_session_config
-from trimtab.consumer_sdk.lake.warehouse import CATALOG_FILE, list_local_tables
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT, SessionConfig, parse_session_config
+from trimtab.consumer_sdk.lake.tables.inventory import check_lake_exists
+from trimtab.consumer_sdk.lake.tables.warehouse import CATALOG_FILE, list_local_tables
 
 _ICEBERG_LINES: Final = {
     Engine.SPARK: """\

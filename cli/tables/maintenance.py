@@ -13,11 +13,11 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.type_vars import ResultT
 from trimtab.common.units import format_bytes, format_count, parse_bytes, parse_seconds
-from trimtab.consumer_sdk.lake import maintenance
-from trimtab.consumer_sdk.lake.factory import create_maintenance
-from trimtab.consumer_sdk.lake.inventory import list_written_tables
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.commits import maintenance
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import create_maintenance
+from trimtab.consumer_sdk.lake.tables.inventory import list_written_tables
 
 
 def compact(options: CompactOptions) -> None:

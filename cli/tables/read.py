@@ -14,7 +14,7 @@ from trimtab.cli.tables.options import ReadOptions, RowsFormat
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.bridge import lake_reader
 from trimtab.consumer_sdk.lake.bridge.arrow_tables import import_library
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 
 
 def read(options: ReadOptions) -> None:

@@ -12,9 +12,9 @@ from trimtab.cli.output_formats import PrintFormat, print_table
 from trimtab.cli.tables.options import TablesOptions
 from trimtab.cli.terminal import print_line
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.lake.inventory import TableInventory, list_table_inventory
-from trimtab.consumer_sdk.lake.settings import parse_session_config
-from trimtab.consumer_sdk.lake.warehouse import describe_warehouse
+from trimtab.consumer_sdk.lake.options.settings import parse_session_config
+from trimtab.consumer_sdk.lake.tables.inventory import TableInventory, list_table_inventory
+from trimtab.consumer_sdk.lake.tables.warehouse import describe_warehouse
 
 
 def tables(options: TablesOptions) -> None:

@@ -14,7 +14,7 @@ from trimtab.common.lazy_names import lazy_names
 if TYPE_CHECKING:
     from trimtab.consumer_sdk.lake.bridge.lake_reader import LakeReader, read
     from trimtab.consumer_sdk.lake.bridge.lake_rows import LakeRows
-    from trimtab.consumer_sdk.lake.settings import LakeConfig
+    from trimtab.consumer_sdk.lake.options.settings import LakeConfig
     from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 __all__ = ["LakeConfig", "LakeReader", "LakeRows", "LakeWriter", "read"]
@@ -24,7 +24,7 @@ __getattr__, __dir__ = lazy_names(
     {
         **dict.fromkeys(("LakeReader", "read"), "trimtab.consumer_sdk.lake.bridge.lake_reader"),
         "LakeRows": "trimtab.consumer_sdk.lake.bridge.lake_rows",
-        "LakeConfig": "trimtab.consumer_sdk.lake.settings",
+        "LakeConfig": "trimtab.consumer_sdk.lake.options.settings",
         "LakeWriter": "trimtab.consumer_sdk.lake.writer.writer",
     },
 )

@@ -9,20 +9,21 @@
 The kinds "kmq", "ordered" and "share" implement `MessageQueue`; docs/queues.md compares them.
 """
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING
 
-from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
-from trimtab.consumer_sdk.queues.kmq.kmq_queue import KmqQueue
-from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
-from trimtab.consumer_sdk.queues.message import QueueMessage
-from trimtab.consumer_sdk.queues.message_queue import MessageQueue
-from trimtab.consumer_sdk.queues.ordered.ordered_queue import OrderedQueue
-from trimtab.consumer_sdk.queues.settlement import SettlementResult
-from trimtab.consumer_sdk.queues.share.share_queue import ShareQueue
-from trimtab.consumer_sdk.queues.worker import QueueWorker, Reject, Retry, queue_worker
+from trimtab.common.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from trimtab.consumer_sdk.queues.async_queue import AsyncQueue
+    from trimtab.consumer_sdk.queues.kinds.registry import QUEUE_KINDS, open_queue
+    from trimtab.consumer_sdk.queues.kmq.kmq_queue import KmqQueue
+    from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker
+    from trimtab.consumer_sdk.queues.message import QueueMessage
+    from trimtab.consumer_sdk.queues.message_queue import MessageQueue
+    from trimtab.consumer_sdk.queues.ordered.ordered_queue import OrderedQueue
+    from trimtab.consumer_sdk.queues.settlement import SettlementResult
+    from trimtab.consumer_sdk.queues.share.share_queue import ShareQueue
+    from trimtab.consumer_sdk.queues.worker import QueueWorker, Reject, Retry, queue_worker
 
 __all__ = [
     "QUEUE_KINDS",
@@ -41,17 +42,20 @@ __all__ = [
     "queue_worker",
 ]
 
-QUEUE_KINDS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], MessageQueue]]] = MappingProxyType(
-    {"kmq": KmqQueue, "ordered": OrderedQueue, "share": ShareQueue}
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "AsyncQueue": "trimtab.consumer_sdk.queues.async_queue",
+        **dict.fromkeys(("QUEUE_KINDS", "open_queue"), "trimtab.consumer_sdk.queues.kinds.registry"),
+        "KmqQueue": "trimtab.consumer_sdk.queues.kmq.kmq_queue",
+        "RedeliveryTracker": "trimtab.consumer_sdk.queues.kmq.redelivery_tracker",
+        "QueueMessage": "trimtab.consumer_sdk.queues.message",
+        "MessageQueue": "trimtab.consumer_sdk.queues.message_queue",
+        "OrderedQueue": "trimtab.consumer_sdk.queues.ordered.ordered_queue",
+        "SettlementResult": "trimtab.consumer_sdk.queues.settlement",
+        "ShareQueue": "trimtab.consumer_sdk.queues.share.share_queue",
+        **dict.fromkeys(
+            ("QueueWorker", "Reject", "Retry", "queue_worker"), "trimtab.consumer_sdk.queues.worker"
+        ),
+    },
 )
-
-
-def open_queue(kind: str, topic: str, config: Mapping[str, Any]) -> MessageQueue:
-    """Open a queue of kind "kmq", "ordered" or "share" on a topic.
-
-    `config` holds consumer settings and `trimtab.queue.*` (docs/queues.md). Raises SettingError
-    and the errors of the kind's class.
-    """
-    if kind not in QUEUE_KINDS:
-        raise SettingError(f"unknown queue kind {kind!r}; use one of {', '.join(QUEUE_KINDS)}")
-    return QUEUE_KINDS[kind](topic, config)

@@ -22,20 +22,20 @@ from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, parse_hold
-from trimtab.consumer_sdk.lake.factory import create_maintenance
+from trimtab.consumer_sdk.lake.commits.compaction_hold import HOLD_PROPERTY, parse_hold
+from trimtab.consumer_sdk.lake.commits.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.commits.maintenance import compact_table
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.formats import key_lookup
 from trimtab.consumer_sdk.lake.formats.delta import deletion_vectors
 from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import DeltaOldRows
 from trimtab.consumer_sdk.lake.formats.iceberg import row_delta
-from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
-from trimtab.consumer_sdk.lake.maintenance import compact_table
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable, StagedFiles
+from trimtab.consumer_sdk.lake.model.partition_spec import PartitionField
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionField
-from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import create_maintenance
+from trimtab.consumer_sdk.lake.spark.gateway import py4j_gateway
 
 pytestmark = pytest.mark.spark
 

@@ -10,7 +10,7 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.interfaces import Lake, LakeTable, StagedFiles
+from trimtab.consumer_sdk.lake.model.interfaces import Lake, LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
 from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.records.iteration_report import IterationReport

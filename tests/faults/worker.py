@@ -39,9 +39,9 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.cli import main as command
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.errors import LakeUnavailableError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.writer.flush import BatchFlusher, FlushBatch, FlushOutcome
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.flush.flush import BatchFlusher, FlushBatch, FlushOutcome
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 SIDECAR = "sidecar"

@@ -27,7 +27,7 @@ from trimtab.consumer_sdk.lake.changes.change_formats import (
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM, KEYED, ChangeFormat, ChangeMapping
 from trimtab.consumer_sdk.lake.changes.json_change_schemas import build_value_schema
-from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
+from trimtab.consumer_sdk.lake.projection.keyed_projection import KeyedProjection
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 MAPPING: Final = ChangeMapping("type", frozenset({"insert", "update"}), frozenset({"delete"}), "data")

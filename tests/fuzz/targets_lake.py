@@ -15,7 +15,6 @@ from hostile_json import GOOD, HOSTILE
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.dead_letters import build_replay_headers
 from trimtab.consumer_sdk.lake.decoding import wire_format
 from trimtab.consumer_sdk.lake.decoding.avro import create_avro_reader
 from trimtab.consumer_sdk.lake.decoding.json_columns import read_objects
@@ -27,11 +26,12 @@ from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
     parse_attempt,
     parse_offset_transactions,
 )
+from trimtab.consumer_sdk.lake.model.partition_spec import parse_partitioning
+from trimtab.consumer_sdk.lake.model.table_names import TableNames, check_table_name, to_sql_identifier
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.partition_spec import parse_partitioning
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA, build_record_batch
-from trimtab.consumer_sdk.lake.schema.table_names import TableNames, check_table_name, to_sql_identifier
+from trimtab.consumer_sdk.lake.tables.dead_letters import build_replay_headers
 
 P: Final = TopicPartition("orders", 7)
 AVRO: Final = {

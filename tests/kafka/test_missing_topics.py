@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from tests.conftest import Eventually
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.lake import dead_letters
+from trimtab.consumer_sdk.lake.tables import dead_letters
 from trimtab.consumer_sdk.queues import topics
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.sidecar.kafka.cluster_client import ClusterClient

@@ -25,7 +25,7 @@ from cluster.manifests import (
 )
 from cluster.manifests import settings as settings_of
 from trimtab.common.settings.settings_model import list_settings
-from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.sidecar.settings.group_list import load_settings_of_one_group
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef

@@ -15,8 +15,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.settings import LakeConfig, parse_lake_config
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 

@@ -18,8 +18,8 @@ from py4j.protocol import Py4JJavaError
 
 from trimtab.consumer_sdk.lake.formats.delta import log_stores
 from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.storage_config import StorageConfig, find_storage
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
+from trimtab.consumer_sdk.lake.options.storage_config import StorageConfig, find_storage
 
 
 class Lines:

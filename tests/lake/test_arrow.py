@@ -16,8 +16,8 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats import parquet_writer
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = pytest.mark.spark
 

@@ -11,13 +11,13 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.file_writers import AUTO_FILE_WRITER
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.formats.parquet_writer import local_path
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.file_writers import AUTO_FILE_WRITER
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.spark.session import java_packages
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages
 
 pytestmark = pytest.mark.spark
 

@@ -23,13 +23,14 @@ from slow_on_delta import slow_on_delta
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.consumer_sdk.errors import OffsetsExpiredError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake import ingest, maintenance
 from trimtab.consumer_sdk.lake.bridge.lake_reader import LakeReader, read
 from trimtab.consumer_sdk.lake.changes.change_rows import POSITION_COLUMNS
-from trimtab.consumer_sdk.lake.factory import create_maintenance
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.commits import maintenance
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.schema import record_columns
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import create_maintenance
+from trimtab.consumer_sdk.lake.writer import ingest
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -11,7 +11,7 @@ from slow_on_delta import slow_on_delta
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

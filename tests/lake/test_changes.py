@@ -18,12 +18,12 @@ from pyiceberg.table import StaticTable
 from tests.change_records import ROW_SCHEMA, ChangeRecord, Row, change, draw_changes, replay, to_bytes, wrap
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.changes.change_rows import POSITION_COLUMNS
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.projection.topic_projections import TopicProjections
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
-from trimtab.consumer_sdk.lake.writer.topic_projections import TopicProjections
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

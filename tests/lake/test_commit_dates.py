@@ -9,14 +9,14 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
-from trimtab.consumer_sdk.lake.factory import create_maintenance
+from trimtab.consumer_sdk.lake.commits.compaction_hold import HOLD_PROPERTY
 from trimtab.consumer_sdk.lake.formats.iceberg.commit_dates import commit_dated
-from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.spark.session import java_packages
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import create_maintenance
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages
 
 P = TopicPartition("t", 0)
 AHEAD_MS = 20 * 60_000

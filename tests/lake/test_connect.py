@@ -13,10 +13,10 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.formats.table_format import resolve_requirements
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
 
 pytestmark = pytest.mark.spark
 

@@ -12,14 +12,15 @@ from trimtab.cli.dead_letter import options
 from trimtab.cli.main import main
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import DeadLetterReplayError
-from trimtab.consumer_sdk.lake import dead_letters, factory
-from trimtab.consumer_sdk.lake.dead_letters import (
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
+from trimtab.consumer_sdk.lake.session import factory
+from trimtab.consumer_sdk.lake.tables import dead_letters
+from trimtab.consumer_sdk.lake.tables.dead_letters import (
     DeadLetterReplay,
     DeadLetterSelection,
     list_dead_letter_tables,
     summarize_dead_letters,
 )
-from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
 
 SLOW_ON_DELTA = slow_on_delta("iceberg", "delta")
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

@@ -25,9 +25,9 @@ from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
     transaction_app_id,
 )
 from trimtab.consumer_sdk.lake.formats.delta.table import MAX_CREATION_REFUSALS, DeltaLake, DeltaTable
-from trimtab.consumer_sdk.lake.interfaces import StagedFiles
+from trimtab.consumer_sdk.lake.model.interfaces import StagedFiles
+from trimtab.consumer_sdk.lake.model.partition_spec import PartitionField
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionField
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -13,10 +13,10 @@ from slow_on_delta import slow_on_delta
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
-from trimtab.consumer_sdk.lake import factory
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.settings import TABLE_FORMATS
+from trimtab.consumer_sdk.lake.session import factory
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

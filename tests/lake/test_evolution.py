@@ -10,10 +10,10 @@ from slow_on_delta import JSON_LAKES
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.dead_letters import DeadLetterSelection, summarize_dead_letters
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-from trimtab.consumer_sdk.lake.interfaces import LakeTable
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable
+from trimtab.consumer_sdk.lake.tables.dead_letters import DeadLetterSelection, summarize_dead_letters
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 pytestmark = pytest.mark.spark

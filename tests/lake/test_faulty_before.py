@@ -18,8 +18,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from tests.change_records import ChangeRecord, build_records
-from trimtab.consumer_sdk.lake.settings import parse_lake_config
-from trimtab.consumer_sdk.lake.writer.topic_projections import TopicProjections
+from trimtab.consumer_sdk.lake.options.settings import parse_lake_config
+from trimtab.consumer_sdk.lake.projection.topic_projections import TopicProjections
 
 pytestmark = pytest.mark.spark
 

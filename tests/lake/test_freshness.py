@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from steady import Steady, steady
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer import ingest
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -15,9 +15,9 @@ from slow_on_delta import slow_on_delta
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import MissingOffsets, OffsetGap
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

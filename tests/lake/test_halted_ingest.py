@@ -14,8 +14,8 @@ from halting import COUNT, TIMES, changes, ids, make_by_hand, unreachable, value
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.settings.settings import load_settings
 

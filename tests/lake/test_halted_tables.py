@@ -14,8 +14,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import LakeUnavailableError, TableWriteError
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 
 LAKES = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 WRITES = pytest.mark.parametrize("write", ["append", "upsert"])

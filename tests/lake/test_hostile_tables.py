@@ -9,12 +9,12 @@ import pytest
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, CommittedOffsetsLostError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedFiles
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OFFSETS_PROPERTY, CommittedOffsets
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.spark.session import java_packages
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages
 
 P = TopicPartition("t", 0)
 FORMATS = pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)

@@ -16,10 +16,10 @@ import yaml
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer import ingest
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

@@ -10,10 +10,10 @@ from json_values import COLUMNS, list_values
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder, parse_json_schema
-from trimtab.consumer_sdk.lake.decoding.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.decoding.value_ranges import STRICT_RANGES
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.projection.topic_decoders import TopicDecoders
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = pytest.mark.spark
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from trimtab.cli.demo.jvm_class_archive import find_archive
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
+from trimtab.consumer_sdk.lake.spark.gateway import py4j_gateway
 
 
 def test_the_sessions_jvm_uses_the_archive(iceberg: IcebergLake) -> None:

@@ -14,10 +14,7 @@ from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError
-from trimtab.consumer_sdk.lake.factory import create_maintenance
-from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-from trimtab.consumer_sdk.lake.interfaces import StagedFiles
-from trimtab.consumer_sdk.lake.maintenance import (
+from trimtab.consumer_sdk.lake.commits.maintenance import (
     CompactionResult,
     ExpiryPolicy,
     FileTotals,
@@ -25,10 +22,13 @@ from trimtab.consumer_sdk.lake.maintenance import (
     compact_table,
     expire_table,
 )
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import create_maintenance
 
 P0, P3 = TopicPartition("orders", 0), TopicPartition("orders", 3)
 DAY = 86_400.0

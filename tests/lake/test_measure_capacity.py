@@ -13,7 +13,7 @@ from trimtab.cli.measure_capacity.measurement import CapacityRig, fill_topics, m
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

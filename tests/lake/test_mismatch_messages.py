@@ -10,8 +10,8 @@ import pytest
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 P0 = TopicPartition("orders", 0)
 EVERY_WRITER = pytest.mark.parametrize(

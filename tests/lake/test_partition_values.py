@@ -16,9 +16,9 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.partition_spec import parse_partitioning
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.partition_spec import parse_partitioning
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = pytest.mark.spark
 

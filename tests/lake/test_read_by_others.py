@@ -14,11 +14,11 @@ from read_by_others import read_rows
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.factory import create_maintenance
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.interfaces import Frame
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import Frame
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session.factory import create_maintenance
 
 pytestmark = pytest.mark.spark
 

@@ -31,9 +31,9 @@ from trimtab.consumer_sdk.errors import (
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import MAX_UNKNOWN_SCHEMAS, RegistryDecoder
 from trimtab.consumer_sdk.lake.decoding.schema_registry import SchemaRegistry
 from trimtab.consumer_sdk.lake.decoding.value_reader import UnusableSchemaError
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.options.settings import parse_lake_config
 from trimtab.consumer_sdk.lake.schema.record_columns import build_record_batch
-from trimtab.consumer_sdk.lake.settings import parse_lake_config
 from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all
 
 P0 = TopicPartition("orders", 0)

@@ -13,9 +13,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from tests.change_records import ChangeRecord, apply_changes, build_records
-from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
-from trimtab.consumer_sdk.lake.settings import parse_lake_config
-from trimtab.consumer_sdk.lake.writer.topic_projections import TopicProjections
+from trimtab.consumer_sdk.lake.options.settings import parse_lake_config
+from trimtab.consumer_sdk.lake.projection.keyed_projection import KeyedProjection
+from trimtab.consumer_sdk.lake.projection.topic_projections import TopicProjections
 
 Encode = Callable[[dict[str, Any]], bytes]
 A1, B1, A2 = ({"id": at, "name": name} for at, name in ((1, "a"), (1, "b"), (2, "a")))

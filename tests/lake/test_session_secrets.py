@@ -11,13 +11,14 @@ import pytest
 
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.secrets import is_secret, reject_secret_argument
-from trimtab.consumer_sdk.lake.spark import session
+from trimtab.consumer_sdk.lake.session import spark_session as session
 
 PROGRAM = """
 import json, os, sys
 from pathlib import Path
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark.session import py4j_gateway, start_session, stop_session
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
+from trimtab.consumer_sdk.lake.session.spark_session import start_session
+from trimtab.consumer_sdk.lake.spark.gateway import py4j_gateway, stop_session
 
 given = json.loads(sys.stdin.read())
 spark = start_session(SessionConfig(warehouse=sys.argv[1], spark=given))
@@ -109,8 +110,8 @@ def test_an_address_with_a_password_is_no_argument(value: str, refused: bool) ->
 FAILING = """
 import sys
 from trimtab.consumer_sdk.errors import SparkSessionError
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark.session import start_session
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
+from trimtab.consumer_sdk.lake.session.spark_session import start_session
 
 try:
     start_session(SessionConfig(sys.argv[1], spark={"spark.driver.memory": "not-a-size"}))

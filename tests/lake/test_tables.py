@@ -13,8 +13,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, TableSchemaMismatchError, TransformError
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.spark.gateway import py4j_gateway
 
 P0 = TopicPartition("orders", 0)
 JSON = {"lake_decoder": "json", "lake_schema": "id BIGINT, name STRING, at TIMESTAMP"}

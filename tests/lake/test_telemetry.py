@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from otlp_receiver import receive_otlp
 from recorded_spans import record_spans
 
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer import ingest
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 

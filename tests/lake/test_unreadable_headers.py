@@ -10,8 +10,8 @@ from hostile_records import BinaryName
 from kafka import KafkaProducer
 
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings, run_ingest
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.writer.ingest import parse_ingest_settings, run_ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]

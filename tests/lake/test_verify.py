@@ -15,11 +15,11 @@ from slow_on_delta import slow_on_delta
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.main import main
 from trimtab.cli.tables import verify
-from trimtab.consumer_sdk.lake import factory
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.options.settings import TABLE_FORMATS
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA, build_record_batch
-from trimtab.consumer_sdk.lake.settings import TABLE_FORMATS
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.session import factory
 from trimtab.consumer_sdk.lake.verify.lake_verification import LakeVerification, TableKindRules
 from trimtab.consumer_sdk.lake.verify.table_verification import TableVerification, sample_everything
 from trimtab.consumer_sdk.lake.verify.topic_log import BrokerTopicLog, build_reader_settings

@@ -11,7 +11,7 @@ from slow_on_delta import slow_on_delta
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError, TableNameCollisionError
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LONG = 180.0

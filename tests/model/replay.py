@@ -17,9 +17,9 @@ from model.transitions import GROUP, TOPIC
 from simulation.lake import COLUMNS, Frame, Row
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
-from trimtab.consumer_sdk.lake.interfaces import StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.flush.flush_threads import InFlightFlush
+from trimtab.consumer_sdk.lake.model.interfaces import StagedFiles, VersionedOffsets
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.writer.flush_threads import InFlightFlush
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 CONFIG: Final[dict[str, Any]] = {

@@ -35,10 +35,10 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
     "consumer_sdk/lake/offsets/offset_codec.py": _LAKE,
     "consumer_sdk/lake/offsets/offset_gaps.py": (f"{_OFFSETS}/test_offset_gaps.py", *_LAKE),
     "consumer_sdk/lake/offsets/table_offsets.py": (f"{_OFFSETS}/test_table_offsets.py", *_LAKE),
-    "consumer_sdk/lake/offsets/fenced_commit.py": (f"{_OFFSETS}/test_fenced_commit.py", *_LAKE),
+    "consumer_sdk/lake/commits/fenced_commit.py": (f"{_OFFSETS}/test_fenced_commit.py", *_LAKE),
     "consumer_sdk/lake/writer/batches.py": (f"{_WRITER}/test_batches.py", *_LAKE),
     "consumer_sdk/lake/writer/partition_positions.py": (f"{_WRITER}/test_partition_positions.py", *_LAKE),
-    "consumer_sdk/lake/writer/flush.py": (f"{_WRITER}/test_flush.py", *_LAKE),
+    "consumer_sdk/lake/flush/flush.py": (f"{_WRITER}/test_flush.py", *_LAKE),
     "consumer_sdk/lake/writer/halted_partitions.py": (
         *(f"{_WRITER}/test_halted_partitions.py", f"{_WRITER}/test_table_halts.py"),
     ),

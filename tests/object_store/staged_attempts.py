@@ -18,11 +18,11 @@ from typing import Any, Final
 import pyarrow as pa
 
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.interfaces import LakeTable, StagedChanges, StagedFiles
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable, StagedChanges, StagedFiles
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.settings import parse_session_config
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.settings import parse_session_config
+from trimtab.consumer_sdk.lake.session.factory import open_lake
 
 PLACES: Final = [(0, 1), (0, 2)]
 COMMITTED: Final = "committed"

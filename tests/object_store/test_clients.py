@@ -9,7 +9,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from trimtab.consumer_sdk.lake.formats.jar_downloads import list_requirements
 from trimtab.consumer_sdk.lake.formats.table_format import SessionRequirements
-from trimtab.consumer_sdk.lake.storage_config import STORAGES
+from trimtab.consumer_sdk.lake.options.storage_config import STORAGES
 
 pytestmark = pytest.mark.object_store
 

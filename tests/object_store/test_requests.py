@@ -15,11 +15,11 @@ from object_store.rig import ObjectStoreRig
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.interfaces import LakeTable
-from trimtab.consumer_sdk.lake.offsets.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.commits.fenced_commit import CommitSucceeded, commit_fenced
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 pytestmark = [pytest.mark.object_store, pytest.mark.usefixtures("credentials")]
 

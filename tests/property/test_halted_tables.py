@@ -30,12 +30,12 @@ from trimtab.consumer_sdk.errors import (
     TransformError,
 )
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, reduce_changes
-from trimtab.consumer_sdk.lake.interfaces import Records
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.writer.flush import BatchFlusher, FlushBatch
-from trimtab.consumer_sdk.lake.writer.flush_threads import wait_for_flushes
-from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.flush.flush import BatchFlusher, FlushBatch
+from trimtab.consumer_sdk.lake.flush.flush_threads import wait_for_flushes
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.model.interfaces import Records
+from trimtab.consumer_sdk.lake.projection.projection import ProjectedRows
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 TOPICS: Final = ("a", "b", "c")

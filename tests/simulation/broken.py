@@ -15,10 +15,11 @@ from trimtab.assignor.model import UNASSIGNED, BoolArray, IntArray, PackingProbl
 from trimtab.assignor.rebalance import leader, plan_target
 from trimtab.assignor.rebalance.cooperative import Ownership
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.consumer_sdk.lake.changes import change_rows, keyed_projection
+from trimtab.consumer_sdk.lake.changes import change_rows
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, KeyedChanges
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
+from trimtab.consumer_sdk.lake.projection import keyed_projection
 from trimtab.consumer_sdk.lake.writer import writer
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.membership import lease

@@ -24,7 +24,7 @@ from trimtab.common.control_topics.topics import PLAN_TOPIC
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.settings.settings_model import validate_settings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, LakeUnavailableError
-from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.sidecar.model.observation import ReplicaInstance
 from trimtab.sidecar.records.iteration_report import IterationReport

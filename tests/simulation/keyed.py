@@ -14,8 +14,8 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.lake.changes.change_formats import recognize_debezium
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords
+from trimtab.consumer_sdk.lake.projection.keyed_projection import KeyedProjection
 
 KEYS: Final = 5
 """Keys of a partition: few, so that most changes meet a row."""

@@ -17,10 +17,10 @@ from simulation.keyed import list_rows
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.interfaces import Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.model.interfaces import Records, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.model.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.testing.simulation import green
 
 COLUMNS: Final = ("topic", "partition", "offset", "value")

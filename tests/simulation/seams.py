@@ -11,8 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from simulation.worker import Stepped, WorkerHost
-from trimtab.consumer_sdk.lake import ingest, retry
-from trimtab.consumer_sdk.lake.writer import flush_threads, topic_starts, writer
+from trimtab.consumer_sdk.lake.commits import retry
+from trimtab.consumer_sdk.lake.flush import flush_threads
+from trimtab.consumer_sdk.lake.writer import ingest, topic_starts, writer
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.host import ObservedConsumer
 from trimtab.testing.simulation.seams import CONSUMER_SEAMS, replace_names

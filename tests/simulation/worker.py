@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from simulation.keyed import build_projection
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.interfaces import Lake
+from trimtab.consumer_sdk.lake.model.interfaces import Lake
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 from trimtab.consumer_sdk.membership.classic.member import GroupMember
 from trimtab.testing.simulation import green

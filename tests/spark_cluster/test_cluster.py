@@ -12,13 +12,13 @@ from confluent_kafka import Producer
 
 from spark_cluster.standalone import SLOW_TRANSFORM, StandaloneCluster, session_settings
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.formats.table_format import hadoop_path, resolve_requirements
-from trimtab.consumer_sdk.lake.settings import SessionConfig
-from trimtab.consumer_sdk.lake.spark.session import start_session
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.options.settings import SessionConfig
+from trimtab.consumer_sdk.lake.session.spark_session import start_session
+from trimtab.consumer_sdk.lake.writer import ingest
 
 pytestmark = [pytest.mark.spark_cluster, pytest.mark.broker]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_rows import lacks_row_columns
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.schema_evolution import check_values_kept
 
 _ROW_NUMBER: Final = "__trimtab_row"

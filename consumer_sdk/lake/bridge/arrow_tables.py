@@ -23,13 +23,13 @@ from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
     reject_txn_retention,
     transaction_app_id,
 )
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     OFFSETS_PROPERTY,
     CommittedOffsets,
     find_newest_offsets,
 )
-from trimtab.consumer_sdk.lake.warehouse import CATALOG_LOCK_TIMEOUT_S
+from trimtab.consumer_sdk.lake.tables.warehouse import CATALOG_LOCK_TIMEOUT_S
 
 READ_EXTRA: Final = "read"
 _UNSUPPORTED: Final = re.compile("[Uu]nsupported|not supported")

@@ -8,12 +8,12 @@ from trimtab.common.errors import SettingError, suggest_name
 from trimtab.consumer_sdk.lake.bridge.arrow_tables import DeltaTableReader, IcebergTableReader
 from trimtab.consumer_sdk.lake.bridge.spark_tables import SparkTableReader
 from trimtab.consumer_sdk.lake.bridge.version_keeper import VersionKeeper
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.file_writers import SPARK_FILE_WRITER
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.formats.table_format import local_folder
-from trimtab.consumer_sdk.lake.inventory import check_lake_exists
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, LakeConfig
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.file_writers import SPARK_FILE_WRITER
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT, LakeConfig
+from trimtab.consumer_sdk.lake.session.factory import open_lake
+from trimtab.consumer_sdk.lake.tables.inventory import check_lake_exists
 
 ARROW_ENGINE: Final = "arrow"
 SPARK_ENGINE: Final = "spark"

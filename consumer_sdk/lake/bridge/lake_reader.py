@@ -30,14 +30,14 @@ from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.bridge.topic_tail import TopicTail, build_tail_settings
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
-from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.model.table_names import is_dead_letter_table
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
-from trimtab.consumer_sdk.lake.schema.table_names import is_dead_letter_table
-from trimtab.consumer_sdk.lake.settings import LakeConfig, SessionConfig
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
-from trimtab.consumer_sdk.lake.warehouse import describe_warehouse, list_local_tables
-from trimtab.consumer_sdk.lake.writer.topic_projections import TopicProjections
+from trimtab.consumer_sdk.lake.options.settings import LakeConfig, SessionConfig
+from trimtab.consumer_sdk.lake.projection.topic_projections import TopicProjections
+from trimtab.consumer_sdk.lake.tables.warehouse import describe_warehouse, list_local_tables
+from trimtab.consumer_sdk.lake.writer.ingest import parse_ingest_settings
 
 MAX_REPLACED_VERSIONS: Final = 20  # by one read
 

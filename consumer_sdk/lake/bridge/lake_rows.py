@@ -10,7 +10,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.bridge.arrow_tables import import_library
 from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 
 

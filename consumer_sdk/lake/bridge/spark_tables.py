@@ -17,10 +17,10 @@ from trimtab.consumer_sdk.lake.bridge import arrow_rows
 from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.model.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.schema.schema_evolution import check_values_kept
 from trimtab.consumer_sdk.lake.spark import jvm_errors
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 
 
 @dataclass(frozen=True, slots=True)

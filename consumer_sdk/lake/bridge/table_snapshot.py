@@ -7,7 +7,7 @@ from typing import Protocol
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.bridge.spark_rows import SparkRows
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.model.interfaces import Frame, Records
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 
 

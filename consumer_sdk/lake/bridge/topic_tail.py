@@ -21,10 +21,10 @@ from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.common.lag import RESET_TO_END_VALUES
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError, OffsetsExpiredError
-from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.bridge.partition_tail import PartitionTail
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
+from trimtab.consumer_sdk.lake.options import connection
 from trimtab.consumer_sdk.lake.schema import record_columns
 from trimtab.consumer_sdk.lake.verify.topic_log import BROKER_SILENCE_TIMEOUT_S, FETCH_MAX_RECORDS
 

@@ -19,7 +19,7 @@ from threading import Thread
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake.bridge.table_snapshot import SnapshotReader, TableSnapshot
-from trimtab.consumer_sdk.lake.interfaces import Frame
+from trimtab.consumer_sdk.lake.model.interfaces import Frame
 
 
 class VersionKeeper:

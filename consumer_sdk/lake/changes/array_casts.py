@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from trimtab.consumer_sdk.lake.untyped_arrow import Array
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array
 
 _CAST_ERRORS: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _MAX_REASON_LENGTH: Final = 300

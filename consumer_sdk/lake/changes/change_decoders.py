@@ -13,8 +13,8 @@ from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, s
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
 from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array, Table, pc
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN
-from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 _WORD: Final = re.compile(r"true|false|-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # of JSON
 _ROW: Final = "__trimtab_row"  # beside the key's own columns

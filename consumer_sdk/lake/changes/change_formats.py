@@ -27,8 +27,8 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
 from trimtab.consumer_sdk.lake.decoding.decoded_records import Reason
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array, Table, pc
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
-from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 

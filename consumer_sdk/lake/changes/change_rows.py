@@ -27,8 +27,8 @@ from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows
 from trimtab.consumer_sdk.lake.decoding.decoded_records import convert_in_parts
 from trimtab.consumer_sdk.lake.decoding.value_ranges import ValueRanges
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array, Table, pc
 from trimtab.consumer_sdk.lake.schema.record_columns import column_name, find_name_problem
-from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 POSITION_COLUMNS: Final = ("topic", "partition", "offset", "timestamp")
 DELETED_COLUMN: Final = "__deleted"  # named as by Debezium's ExtractNewRecordState

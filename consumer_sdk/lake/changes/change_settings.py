@@ -6,8 +6,8 @@ from typing import Any, Final, TypeAlias, cast
 
 from trimtab.common.errors import SettingError
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.lake.file_writers import MAX_ARROW_BATCH_BYTES
-from trimtab.consumer_sdk.lake.schema.table_names import TableNames
+from trimtab.consumer_sdk.lake.model.file_writers import MAX_ARROW_BATCH_BYTES
+from trimtab.consumer_sdk.lake.model.table_names import TableNames
 
 APPEND: Final = "append"
 UPSERT: Final = "upsert"

@@ -23,8 +23,8 @@ from trimtab.common.errors import suggest_name
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_decoders import ChangeDecoder
 from trimtab.consumer_sdk.lake.changes.change_formats import ChangeRecognizer
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Table
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA, column_name
-from trimtab.consumer_sdk.lake.untyped_arrow import Table
 
 _LISTED_CHARACTERS: Final = 300
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from trimtab.consumer_sdk.lake.untyped_arrow import Table, pc
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Table, pc
 
 _POSITION: Final = "__position"
 

@@ -16,7 +16,7 @@ from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_formats import RecognizedChanges
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, KeyedChanges, reduce_changes
-from trimtab.consumer_sdk.lake.untyped_arrow import Table, pc
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Table, pc
 
 _PARTITION_COLUMNS: Final = ("topic", "partition")
 _REJECTED: Final = (

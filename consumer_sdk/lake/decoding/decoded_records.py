@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array, Table
 from trimtab.consumer_sdk.lake.schema.record_columns import ERROR_COLUMN, FIELD_COLUMN, column_name
-from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table
 
 MAX_VALUE_BYTES: Final = 1_000_000_000  # of one batch: an Arrow array holds 2 GiB of text
 MAX_COLUMN_BYTES: Final = 512_000_000  # of one batch, beside the text

@@ -27,9 +27,9 @@ from trimtab.consumer_sdk.lake.decoding.decoded_records import (
 )
 from trimtab.consumer_sdk.lake.decoding.json_columns import find_wrapped, read_objects
 from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array
 from trimtab.consumer_sdk.lake.schema.record_columns import find_name_problem
-from trimtab.consumer_sdk.lake.untyped_arrow import Array
 
 _PAYLOAD: Final = "payload"
 _WRAPPER: Final = frozenset({"schema", _PAYLOAD})

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from trimtab.common.errors import SettingError, suggest_name
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.lake.file_writers import MAX_ARROW_BATCH_BYTES
+from trimtab.consumer_sdk.lake.model.file_writers import MAX_ARROW_BATCH_BYTES
 
 JSON_DECODER: Final = "json"
 TIMESTAMPS_SETTING: Final = "lake.timestamps"

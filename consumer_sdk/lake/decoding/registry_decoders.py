@@ -36,7 +36,7 @@ from trimtab.consumer_sdk.lake.decoding.value_reader import (
     UnusableSchemaError,
     ValueReader,
 )
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.record_columns import RecordBatch, column_name, find_name_problem
 from trimtab.consumer_sdk.lake.schema.schema_evolution import check_values_kept, keeps_values
 

@@ -26,9 +26,9 @@ from trimtab.consumer_sdk.lake.decoding.decoded_records import (
     join_letters,
     split_by_reason,
 )
-from trimtab.consumer_sdk.lake.schema.partition_spec import UNSTORABLE_REASON, UNSTORABLE_TEXTS
+from trimtab.consumer_sdk.lake.model.partition_spec import UNSTORABLE_REASON, UNSTORABLE_TEXTS
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array, Table, pc
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS
-from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
 _EPOCH: Final = date(1970, 1, 1)
 _DAYS: Final = (date.min - _EPOCH).days, (date.max - _EPOCH).days

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.formats.table_format import SessionRequirements, resolve_requirements
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
-from trimtab.consumer_sdk.lake.storage_config import STORAGES, StorageConfig
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT, SessionConfig
+from trimtab.consumer_sdk.lake.options.storage_config import STORAGES, StorageConfig
 
 
 def list_requirements(storages: Iterable[str]) -> Iterator[SessionRequirements]:

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 
 Bound: TypeAlias = int | bytes
 Bounds: TypeAlias = Mapping[str, tuple[Bound, Bound]]  # lowest and highest value, by column of the keys

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.lake.formats.file_cache import FILE_OVERHEAD_BYTES, FileCache
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 
 KEY_CACHE_BYTES: Final = 64 << 20
 

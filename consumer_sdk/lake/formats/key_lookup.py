@@ -22,7 +22,7 @@ from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.key_cache import FileKeys, KeyCache
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.formats.side_by_side import PARALLEL_READS, map_side_by_side
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 
 Positions: TypeAlias = Any  # numpy array of int64, ascending: places of rows in a file, from 0
 # Returns the names of the key columns in a file's schema, None if it lacks one.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trimtab.consumer_sdk.java.jars import NO_DEPENDENCIES
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, ICEBERG_FORMAT, SessionConfig
-from trimtab.consumer_sdk.lake.storage_config import AZURE, GCS, S3, StorageConfig
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT, ICEBERG_FORMAT, SessionConfig
+from trimtab.consumer_sdk.lake.options.storage_config import AZURE, GCS, S3, StorageConfig
 
 ICEBERG_VERSION: Final = "1.11.0"
 HADOOP_VERSION: Final = "3.4.2"  # of pyspark's jars: Hadoop refuses clients of another version

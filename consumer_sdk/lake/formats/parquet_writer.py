@@ -27,7 +27,7 @@ from pyspark.sql.types import DataType, StringType
 
 from trimtab.common.units import format_count
 from trimtab.consumer_sdk.errors import DiskFullError, LakeUnavailableError, TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.schema.column_mapping import (
     NOTHING_WRITTEN,
     ColumnTypeMismatchError,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowFilesRefusedError
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records
+from trimtab.consumer_sdk.lake.model.interfaces import Frame, Records
 
 log = logging.getLogger("trimtab.lake")
 

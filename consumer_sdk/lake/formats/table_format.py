@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlparse
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.java.jars import fetch_jars
 from trimtab.consumer_sdk.lake.formats.object_storage import StorageClient, resolve_client
-from trimtab.consumer_sdk.lake.settings import DELTA_FORMAT, SessionConfig
+from trimtab.consumer_sdk.lake.options.settings import DELTA_FORMAT, SessionConfig
 
 ICEBERG_JAR: Final = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 SQLITE_JAR: Final = "org.xerial:sqlite-jdbc:3.50.3.0"

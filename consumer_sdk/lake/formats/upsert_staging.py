@@ -7,7 +7,7 @@ from typing import Protocol
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_rows import POSITION_COLUMNS, lacks_row_columns
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.interfaces import Frame, LakeTable, Records, StagedChanges, StagedFiles
+from trimtab.consumer_sdk.lake.model.interfaces import Frame, LakeTable, Records, StagedChanges, StagedFiles
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 
 

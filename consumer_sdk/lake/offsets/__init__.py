@@ -1,1 +1,1 @@
-"""The offsets that a table holds, and the commit that they fence."""
+"""The offsets that a table holds, and the gaps between them."""

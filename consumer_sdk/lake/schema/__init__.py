@@ -1,1 +1,1 @@
-"""Table names, columns, partitioning and schema evolution."""
+"""Columns of records and of tables, and how they may change."""

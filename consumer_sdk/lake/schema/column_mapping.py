@@ -16,9 +16,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.interfaces import Frame
+from trimtab.consumer_sdk.lake.model.interfaces import Frame
 from trimtab.consumer_sdk.lake.schema.schema_evolution import keeps_values
-from trimtab.consumer_sdk.lake.spark.session import java_packages
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages
 
 NOTHING_WRITTEN: Final = "Nothing was written and no offset moved"
 _TYPE_ADVICE: Final = (

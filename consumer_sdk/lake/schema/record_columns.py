@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Records
+from trimtab.consumer_sdk.lake.model.interfaces import ConsumedMessage, Records
 from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 
 RecordBatch: TypeAlias = Any  # pyarrow's, which ships no types

@@ -1,1 +1,1 @@
-"""The Spark session: its settings, its JVM errors, its warm-up."""
+"""The gateway to the JVM of the Spark session, its errors, its output and its storage."""

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
-from trimtab.consumer_sdk.lake import settings as lake_config
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake, StoredTable
+from trimtab.consumer_sdk.lake.model.table_names import TableNames, dead_letter_table, is_dead_letter_table
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.schema.table_names import TableNames, dead_letter_table, is_dead_letter_table
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake, StoredTable
+from trimtab.consumer_sdk.lake.options import settings as lake_config
 from trimtab.consumer_sdk.lake.verify import table_verification as checks
 from trimtab.consumer_sdk.lake.verify.table_rows import SparkTableRows, find_missing_coordinates
 

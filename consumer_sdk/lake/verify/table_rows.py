@@ -8,10 +8,10 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.lake.dead_letters import REPLAY_HEADER_PREFIX
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.spark import jvm_errors
+from trimtab.consumer_sdk.lake.tables.dead_letters import REPLAY_HEADER_PREFIX
 from trimtab.consumer_sdk.lake.verify.table_verification import MAX_FAULT_EXAMPLES, PartitionRowStats
 
 PARTITION_COLUMNS: Final = ("topic", "partition")

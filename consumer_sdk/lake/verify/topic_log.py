@@ -10,9 +10,9 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.kafka_security.preflight import check_connection
 from trimtab.consumer_sdk.errors import BrokerUnreachableError, MissingAclError
-from trimtab.consumer_sdk.lake import connection
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
+from trimtab.consumer_sdk.lake.options import connection
 from trimtab.consumer_sdk.lake.schema import record_columns
 
 BROKER_SILENCE_TIMEOUT_S: Final = 30.0

@@ -1,1 +1,1 @@
-"""The writer: batches records, flushes in the background, tracks positions."""
+"""The writer: buffers records, hands batches to the flush, tracks positions, halts tables."""

@@ -18,17 +18,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.consumer_sdk.lake.options.batch_limits import BatchLimits
 from trimtab.consumer_sdk.lake.schema.record_columns import join_batches
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """Limits of the module's rules."""
-
-    batch_bytes: int  # of one table
-    memory_bytes: int  # of all tables
-    max_age_s: float
-    nearly_full_fraction: float = 0.8  # of `batch_bytes`: flushed in a revocation
 
 
 @dataclass(frozen=True, slots=True)

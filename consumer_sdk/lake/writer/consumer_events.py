@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage
+from trimtab.consumer_sdk.lake.model.interfaces import ConsumedMessage
 
 log = logging.getLogger("trimtab.lake")
 

@@ -24,8 +24,8 @@ from typing import Final
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import TrimtabError
 from trimtab.consumer_sdk.errors import TableWriteError
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
-from trimtab.consumer_sdk.lake.retry import backoff_seconds
+from trimtab.consumer_sdk.lake.commits.retry import backoff_seconds
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
 
 log = logging.getLogger("trimtab.lake")
 

@@ -20,7 +20,7 @@ from trimtab.consumer_sdk.errors import (
     OffsetsExpiredError,
     TableNameCollisionError,
 )
-from trimtab.consumer_sdk.lake.interfaces import RecordConsumer
+from trimtab.consumer_sdk.lake.model.interfaces import RecordConsumer
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer
 from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all, to_table_error

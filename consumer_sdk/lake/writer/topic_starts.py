@@ -13,10 +13,10 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.type_vars import ResultT
 from trimtab.consumer_sdk.errors import LakeUnavailableError
-from trimtab.consumer_sdk.lake.interfaces import Lake
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.model.interfaces import Lake
+from trimtab.consumer_sdk.lake.model.table_names import TableNames
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.schema.table_names import TableNames
 
 _ASKED_AT_ONCE: Final = 8  # tables of one assignment
 

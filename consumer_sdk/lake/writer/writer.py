@@ -50,23 +50,23 @@ from trimtab.consumer_sdk.client.client_adapters import to_partition
 from trimtab.consumer_sdk.client.commit_metadata import describe_halt
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.truncations import check_single_partition
-from trimtab.consumer_sdk.lake.factory import open_lake
-from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.flush.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
+from trimtab.consumer_sdk.lake.flush.flush_metrics import with_flush_metrics
+from trimtab.consumer_sdk.lake.flush.flush_threads import FlushThreads, InFlightFlush, wait_for_flushes
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.flush.span_factory import open_flush_spans
+from trimtab.consumer_sdk.lake.model.interfaces import ConsumedMessage, Lake, RecordConsumer, new_attempt_id
 from trimtab.consumer_sdk.lake.offsets.table_offsets import describe_conflicts
+from trimtab.consumer_sdk.lake.options.settings import LakeConfig, parse_lake_config
+from trimtab.consumer_sdk.lake.projection.topic_projections import BatchProjection, TopicProjections
 from trimtab.consumer_sdk.lake.schema import record_columns
-from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config
+from trimtab.consumer_sdk.lake.session.factory import open_lake
 from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 from trimtab.consumer_sdk.lake.writer.consumer_events import drop_error_events
 from trimtab.consumer_sdk.lake.writer.error_scope import concerns_all
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
-from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
-from trimtab.consumer_sdk.lake.writer.flush_threads import FlushThreads, InFlightFlush, wait_for_flushes
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions, format_partitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker, log_starts
-from trimtab.consumer_sdk.lake.writer.span_factory import open_flush_spans
 from trimtab.consumer_sdk.lake.writer.table_halts import TableHalts
-from trimtab.consumer_sdk.lake.writer.topic_projections import BatchProjection, TopicProjections
 from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
 
 log = logging.getLogger("trimtab.lake")

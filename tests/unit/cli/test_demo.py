@@ -39,7 +39,7 @@ from trimtab.cli.demo.view import (
 from trimtab.cli.main import main
 from trimtab.common.clock import SystemClock
 from trimtab.common.settings import config_file
-from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.sidecar.settings import settings as sidecar
 from trimtab.sidecar.targets.process.linux_process import read_start_ticks
 from trimtab.sidecar.targets.process.process_target import ProcessTarget

@@ -14,7 +14,7 @@ import pytest
 from trimtab.cli import main as command
 from trimtab.cli.ingest import run
 from trimtab.cli.signals import STOP_SIGNALS, exit_on_signals
-from trimtab.consumer_sdk.lake import ingest
+from trimtab.consumer_sdk.lake.writer import ingest
 
 
 @pytest.fixture(autouse=True)

@@ -3,7 +3,7 @@
 import pytest
 
 from trimtab.cli.tables.run import _print_inventory  # pyright: ignore[reportPrivateUsage] # no Spark
-from trimtab.consumer_sdk.lake.inventory import TableInventory
+from trimtab.consumer_sdk.lake.tables.inventory import TableInventory
 
 LONG_NAME = "warehouse_of_the_north.orders_of_returning_customers_by_country"
 

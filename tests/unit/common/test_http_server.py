@@ -31,8 +31,8 @@ from trimtab.common.http_server import (
     HttpEndpoint,
     load_access_policy,
 )
-from trimtab.consumer_sdk.lake import ingest
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics, serve_metrics
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics, serve_metrics
+from trimtab.consumer_sdk.lake.writer import ingest
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.keda import externalscaler_pb2 as proto
 from trimtab.sidecar.targets.keda.factory import load_tls_credentials

@@ -19,7 +19,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.telemetry import export, otel_export, spans
 from trimtab.common.telemetry.export import export_telemetry
 from trimtab.common.telemetry.otel_metrics import convert_families, parse_milliseconds
-from trimtab.consumer_sdk.lake.metrics import VectorHistogram
+from trimtab.consumer_sdk.lake.flush.metrics import VectorHistogram
 
 SAMPLED = b"00-%032x-%016x-01"
 UNSAMPLED = b"00-%032x-%016x-00"

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.lake.interfaces import StagedFiles
+from trimtab.consumer_sdk.lake.model.interfaces import StagedFiles
 
 
 def list_paths(folder: str, files: Iterable[str]) -> list[str]:

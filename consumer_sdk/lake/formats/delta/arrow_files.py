@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from trimtab.consumer_sdk.lake.formats import parquet_writer
 from trimtab.consumer_sdk.lake.formats.delta.columns import DeltaSchema
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowFilesRefusedError, ParquetCodec
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 
 _DELTA_CODEC: Final = ParquetCodec("zstd")
 _INDEXED_COLUMNS: Final = 32  # Delta's own writer collects statistics of the first 32 columns

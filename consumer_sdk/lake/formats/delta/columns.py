@@ -20,7 +20,8 @@ from pyspark.sql.types import (
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
-from trimtab.consumer_sdk.lake.interfaces import Frame
+from trimtab.consumer_sdk.lake.model.interfaces import Frame
+from trimtab.consumer_sdk.lake.model.partition_spec import PARTITION_SETTING, PartitionField, PartitionSpec
 from trimtab.consumer_sdk.lake.schema.column_mapping import (
     NOTHING_WRITTEN,
     ColumnTypeMismatchError,
@@ -28,7 +29,6 @@ from trimtab.consumer_sdk.lake.schema.column_mapping import (
     quote_path,
     spark_schema_of,
 )
-from trimtab.consumer_sdk.lake.schema.partition_spec import PARTITION_SETTING, PartitionField, PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange, find_column_changes
 
 GENERATION_PROPERTY: Final = "delta.generationExpression"

@@ -49,10 +49,10 @@ from trimtab.consumer_sdk.lake.formats.key_lookup import (
 )
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
 from trimtab.consumer_sdk.lake.formats.side_by_side import PARALLEL_READS, map_side_by_side
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
+from trimtab.consumer_sdk.lake.model.untyped_arrow import pc
+from trimtab.consumer_sdk.lake.spark.gateway import py4j_gateway
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS, MaskedError
-from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
-from trimtab.consumer_sdk.lake.untyped_arrow import pc
 
 log = logging.getLogger("trimtab.lake")
 

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
 from trimtab.common.errors import SettingError
-from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, format_hold
-from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
-from trimtab.consumer_sdk.lake.maintenance import (
+from trimtab.consumer_sdk.lake.commits.compaction_hold import HOLD_PROPERTY, format_hold
+from trimtab.consumer_sdk.lake.commits.maintenance import (
     SECONDS_PER_HOUR,
     ExpiryPolicy,
     ExpiryResult,
@@ -25,10 +24,11 @@ from trimtab.consumer_sdk.lake.maintenance import (
     RewriteRound,
     require_table,
 )
+from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
+from trimtab.consumer_sdk.lake.formats.spark_lake import StoredTable
 from trimtab.consumer_sdk.lake.spark import jvm_errors
-from trimtab.consumer_sdk.lake.spark.session import java_packages as java
-from trimtab.consumer_sdk.lake.spark.session import java_session
-from trimtab.consumer_sdk.lake.spark_lake import StoredTable
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages as java
+from trimtab.consumer_sdk.lake.spark.gateway import java_session
 
 MAX_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.maxFileSize"
 MIN_FILE_SIZE_SETTING: Final = "spark.databricks.delta.optimize.minFileSize"

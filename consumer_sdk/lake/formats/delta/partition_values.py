@@ -16,13 +16,13 @@ from pyspark.sql.types import BinaryType, StringType, TimestampType
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.formats.delta.columns import DeltaSchema, find_computed_columns
-from trimtab.consumer_sdk.lake.schema.column_mapping import NOTHING_WRITTEN, cast_to_table, quote_path
-from trimtab.consumer_sdk.lake.schema.partition_spec import (
+from trimtab.consumer_sdk.lake.model.partition_spec import (
     PARTITION_SETTING,
     UNSTORABLE_REASON,
     UNSTORABLE_TEXTS,
 )
-from trimtab.consumer_sdk.lake.spark.session import java_packages
+from trimtab.consumer_sdk.lake.schema.column_mapping import NOTHING_WRITTEN, cast_to_table, quote_path
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages
 
 
 def check_rule(schema: DeltaSchema, spark: SparkSession) -> None:

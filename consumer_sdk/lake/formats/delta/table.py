@@ -27,8 +27,7 @@ from pyspark.sql.types import StructType
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
-from trimtab.consumer_sdk.lake.file_writers import DELTA_FILE_SETTINGS
+from trimtab.consumer_sdk.lake.commits.compaction_hold import HOLD_PROPERTY
 from trimtab.consumer_sdk.lake.formats.delta import add_actions, arrow_files, log_stores, partition_values
 from trimtab.consumer_sdk.lake.formats.delta import columns as delta_columns
 from trimtab.consumer_sdk.lake.formats.delta.deletion_vectors import UPSERT_TABLE_DEFAULTS, DeltaOldRows
@@ -41,21 +40,28 @@ from trimtab.consumer_sdk.lake.formats.delta.offset_transactions import (
 )
 from trimtab.consumer_sdk.lake.formats.delta.vector_cache import VectorCache
 from trimtab.consumer_sdk.lake.formats.key_cache import FileCaches, KeyCache
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
-from trimtab.consumer_sdk.lake.interfaces import Frame, Records, StagedChanges, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.model.file_writers import DELTA_FILE_SETTINGS
+from trimtab.consumer_sdk.lake.model.interfaces import (
+    Frame,
+    Records,
+    StagedChanges,
+    StagedFiles,
+    VersionedOffsets,
+)
+from trimtab.consumer_sdk.lake.model.partition_spec import PartitionSpec
+from trimtab.consumer_sdk.lake.model.table_names import initial_properties
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.options.storage_config import S3, find_storage
 from trimtab.consumer_sdk.lake.schema.column_mapping import explain_mismatch, spark_schema_of
-from trimtab.consumer_sdk.lake.schema.partition_spec import PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
-from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
 from trimtab.consumer_sdk.lake.spark import jvm_errors
 from trimtab.consumer_sdk.lake.spark.cluster_storage import check_files_visible
-from trimtab.consumer_sdk.lake.spark.session import java_frame, java_session
-from trimtab.consumer_sdk.lake.spark.session import java_packages as java
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
-from trimtab.consumer_sdk.lake.storage_config import S3, find_storage
+from trimtab.consumer_sdk.lake.spark.gateway import java_frame, java_session
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages as java
 
 log = logging.getLogger("trimtab.lake")
 

@@ -17,7 +17,7 @@ from trimtab.consumer_sdk.lake.formats.parquet_writer import (
     ArrowType,
     ParquetCodec,
 )
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 
 # Iceberg finds the columns of a file by field id, not by name: nested ones carry theirs, too.
 _FIELD_ID_KEY: Final = b"PARQUET:field_id"

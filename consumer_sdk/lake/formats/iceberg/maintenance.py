@@ -10,9 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError
-from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY, format_hold
-from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
-from trimtab.consumer_sdk.lake.maintenance import (
+from trimtab.consumer_sdk.lake.commits.compaction_hold import HOLD_PROPERTY, format_hold
+from trimtab.consumer_sdk.lake.commits.maintenance import (
     MAX_FILES_PER_ROUND,
     ExpiryPolicy,
     ExpiryResult,
@@ -22,9 +21,10 @@ from trimtab.consumer_sdk.lake.maintenance import (
     recommit_offsets,
     require_table,
 )
+from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake, IcebergTable
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OFFSETS_PROPERTY
 from trimtab.consumer_sdk.lake.spark import jvm_errors
-from trimtab.consumer_sdk.lake.spark.session import java_packages as java
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages as java
 
 _HADOOP_FILE_IO: Final = "org.apache.iceberg.hadoop.HadoopFileIO"
 

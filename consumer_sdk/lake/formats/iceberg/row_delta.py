@@ -36,7 +36,7 @@ from trimtab.consumer_sdk.lake.formats.key_lookup import (
     SearchedFile,
 )
 from trimtab.consumer_sdk.lake.formats.parquet_writer import ArrowSchema
-from trimtab.consumer_sdk.lake.interfaces import Records
+from trimtab.consumer_sdk.lake.model.interfaces import Records
 from trimtab.consumer_sdk.lake.spark.jvm_errors import JVM_ERRORS, MaskedError
 
 log = logging.getLogger("trimtab.lake")

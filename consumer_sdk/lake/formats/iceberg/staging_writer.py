@@ -14,12 +14,12 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats.iceberg import arrow_files, row_delta
 from trimtab.consumer_sdk.lake.formats.staging_frames import StagingFrames
 from trimtab.consumer_sdk.lake.formats.table_format import STAGING_CATALOG
-from trimtab.consumer_sdk.lake.interfaces import Frame
+from trimtab.consumer_sdk.lake.model.interfaces import Frame
 from trimtab.consumer_sdk.lake.schema.column_mapping import cast_to_table, to_nullable_schema
 from trimtab.consumer_sdk.lake.schema.schema_evolution import ColumnChange
 from trimtab.consumer_sdk.lake.spark.cluster_storage import check_files_visible
-from trimtab.consumer_sdk.lake.spark.session import java_packages as java
-from trimtab.consumer_sdk.lake.spark.session import py4j_gateway
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages as java
+from trimtab.consumer_sdk.lake.spark.gateway import py4j_gateway
 
 log = logging.getLogger("trimtab.lake")
 

@@ -21,12 +21,15 @@ from pyspark.sql.types import StructType
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import TableWriteError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
-from trimtab.consumer_sdk.lake.compaction_hold import HOLD_PROPERTY
+from trimtab.consumer_sdk.lake.commits.compaction_hold import HOLD_PROPERTY
 from trimtab.consumer_sdk.lake.formats.iceberg import commit_dates, row_delta
 from trimtab.consumer_sdk.lake.formats.iceberg.appends import start_append
 from trimtab.consumer_sdk.lake.formats.iceberg.staging_writer import StagingWriter
+from trimtab.consumer_sdk.lake.formats.spark_lake import SparkLake
 from trimtab.consumer_sdk.lake.formats.upsert_staging import discard_lost_vectors, stage_changes
-from trimtab.consumer_sdk.lake.interfaces import Frame, StagedChanges, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.model.interfaces import Frame, StagedChanges, StagedFiles, VersionedOffsets
+from trimtab.consumer_sdk.lake.model.partition_spec import PARTITION_SETTING, PartitionSpec
+from trimtab.consumer_sdk.lake.model.table_names import initial_properties
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import GAPS_PROPERTY, TableGaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import (
     ATTEMPT_PROPERTY,
@@ -40,13 +43,10 @@ from trimtab.consumer_sdk.lake.schema.column_mapping import (
     spark_schema_of,
     to_nullable_schema,
 )
-from trimtab.consumer_sdk.lake.schema.partition_spec import PARTITION_SETTING, PartitionSpec
 from trimtab.consumer_sdk.lake.schema.schema_evolution import find_column_changes
-from trimtab.consumer_sdk.lake.schema.table_names import initial_properties
 from trimtab.consumer_sdk.lake.spark import jvm_errors
-from trimtab.consumer_sdk.lake.spark.session import java_packages as java
-from trimtab.consumer_sdk.lake.spark.session import java_session
-from trimtab.consumer_sdk.lake.spark_lake import SparkLake
+from trimtab.consumer_sdk.lake.spark.gateway import java_packages as java
+from trimtab.consumer_sdk.lake.spark.gateway import java_session
 
 log = logging.getLogger("trimtab.lake")
 

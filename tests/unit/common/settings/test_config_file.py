@@ -10,7 +10,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.client_config import SECURITY_SETTINGS
 from trimtab.common.settings.config_file import PATH_SETTINGS, load_config_file
 from trimtab.common.settings.settings_model import SettingsModel, list_settings
-from trimtab.consumer_sdk.lake.ingest import IngestOptions
+from trimtab.consumer_sdk.lake.writer.ingest import IngestOptions
 from trimtab.sidecar.settings.options import SidecarOptions
 from trimtab.sidecar.settings.settings import read_settings_file
 

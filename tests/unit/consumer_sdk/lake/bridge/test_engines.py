@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.bridge import engines
-from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config
+from trimtab.consumer_sdk.lake.options.settings import LakeConfig, parse_lake_config
 
 BASE = {"group.id": "g", "enable.auto.commit": False, "lake.warehouse": "/data/lake"}
 NEEDS_SPARK = [

@@ -16,8 +16,8 @@ from trimtab.consumer_sdk.lake.bridge.table_snapshot import TableSnapshot
 from trimtab.consumer_sdk.lake.decoding.decoded_records import BatchTooLargeError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets
+from trimtab.consumer_sdk.lake.projection.projection import ProjectedRows
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
-from trimtab.consumer_sdk.lake.writer.projection import ProjectedRows
 
 P, Q = TopicPartition("orders", 0), TopicPartition("orders", 1)
 CONFIG = {

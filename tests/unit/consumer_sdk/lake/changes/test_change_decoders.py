@@ -17,10 +17,10 @@ from trimtab.consumer_sdk.lake.changes.change_decoders import (
 )
 from trimtab.consumer_sdk.lake.changes.change_formats import recognize_keyed_rows
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
-from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
 from trimtab.consumer_sdk.lake.decoding.decoded_records import DecodedRecords, Reason, split_by_reason
 from trimtab.consumer_sdk.lake.decoding.json_decoder import JsonDecoder
 from trimtab.consumer_sdk.lake.decoding.registry_decoders import RegistryDecoder
+from trimtab.consumer_sdk.lake.projection.keyed_projection import KeyedProjection
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping, ChangeSettings
-from trimtab.consumer_sdk.lake.settings import parse_lake_config
+from trimtab.consumer_sdk.lake.options.settings import parse_lake_config
 
 UPSERT: dict[str, Any] = {
     "group.id": "g",

@@ -16,7 +16,7 @@ from trimtab.consumer_sdk.lake.changes.change_formats import (
 )
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
-from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
+from trimtab.consumer_sdk.lake.projection.keyed_projection import KeyedProjection
 
 Row = dict[str, Any]
 

@@ -10,8 +10,8 @@ from trimtab.consumer_sdk.java.jars import load_pinned_hashes
 from trimtab.consumer_sdk.lake.formats.jar_downloads import list_requirements
 from trimtab.consumer_sdk.lake.formats.object_storage import choose_region
 from trimtab.consumer_sdk.lake.formats.table_format import SessionRequirements, resolve_requirements
-from trimtab.consumer_sdk.lake.settings import parse_session_config
-from trimtab.consumer_sdk.lake.storage_config import STORAGES, StorageConfig
+from trimtab.consumer_sdk.lake.options.settings import parse_session_config
+from trimtab.consumer_sdk.lake.options.storage_config import STORAGES, StorageConfig
 
 REST = {"lake.catalog.type": "rest", "lake.catalog.uri": "http://catalog:8181"}
 ON_S3 = {"lake.storage": "s3", "lake.s3.endpoint": "http://store:9000", "lake.s3.path.style.access": True}

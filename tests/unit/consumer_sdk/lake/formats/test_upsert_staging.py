@@ -9,7 +9,7 @@ import pytest
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.formats.upsert_staging import stage_changes
-from trimtab.consumer_sdk.lake.interfaces import StagedChanges
+from trimtab.consumer_sdk.lake.model.interfaces import StagedChanges
 
 POSITIONS = ["topic", "partition", "offset", "timestamp"]
 CHANGES = KeyedChanges(

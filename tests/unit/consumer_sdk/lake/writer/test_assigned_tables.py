@@ -21,8 +21,8 @@ from writer_stand_ins import (
 
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import LakeUnavailableError, TableAccessError
-from trimtab.consumer_sdk.lake.interfaces import LakeTable
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 

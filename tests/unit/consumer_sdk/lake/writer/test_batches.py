@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, BatchLimits, RecordRun
+from trimtab.consumer_sdk.lake.options.batch_limits import BatchLimits
+from trimtab.consumer_sdk.lake.writer.batches import BatchBuffer, RecordRun
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 SIZE = 800

@@ -16,7 +16,7 @@ from trimtab.consumer_sdk.errors import (
     TableSchemaMismatchError,
     TableWriteError,
 )
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.writer.error_scope import to_table_error
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions
 

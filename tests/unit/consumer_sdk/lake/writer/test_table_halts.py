@@ -31,10 +31,10 @@ from trimtab.consumer_sdk.errors import (
     TableWriteError,
     TransformError,
 )
-from trimtab.consumer_sdk.lake.metrics import LakeMetrics
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
-from trimtab.consumer_sdk.lake.writer.flush_threads import wait_for_flushes
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.flush.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
+from trimtab.consumer_sdk.lake.flush.flush_threads import wait_for_flushes
+from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 

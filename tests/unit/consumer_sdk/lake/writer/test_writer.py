@@ -16,12 +16,12 @@ from writer_stand_ins import CONFIG, EmptyConsumer, Lake, ManualClock, OtherReco
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import LakeUnavailableError, SparkSessionError
-from trimtab.consumer_sdk.lake.interfaces import LakeTable
-from trimtab.consumer_sdk.lake.retry import RetryBackoff
-from trimtab.consumer_sdk.lake.writer import flush_threads
+from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff
+from trimtab.consumer_sdk.lake.flush import flush_threads
+from trimtab.consumer_sdk.lake.flush.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
+from trimtab.consumer_sdk.lake.flush.flush_threads import InFlightFlush
+from trimtab.consumer_sdk.lake.model.interfaces import LakeTable
 from trimtab.consumer_sdk.lake.writer import writer as writer_module
-from trimtab.consumer_sdk.lake.writer.flush import BatchCommitted, BatchFlusher, BatchRefused, FlushBatch
-from trimtab.consumer_sdk.lake.writer.flush_threads import InFlightFlush
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
 
 

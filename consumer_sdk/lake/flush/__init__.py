@@ -1,0 +1,1 @@
+"""The flush of one table: stages, commits, threads, metrics and spans."""

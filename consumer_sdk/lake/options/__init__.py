@@ -1,0 +1,1 @@
+"""Settings of the lake, of its storage, and of the connection of an ingest."""

@@ -1,0 +1,1 @@
+"""Rows of a batch: decoders of each topic, projections of appends and of upserts."""

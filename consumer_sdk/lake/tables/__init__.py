@@ -1,0 +1,1 @@
+"""Tables as commands show them: where they are, the inventory, the dead letters and their replay."""
