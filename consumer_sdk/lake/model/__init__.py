@@ -1,1 +1,1 @@
-"""Values and protocols of the lake, without I/O: interfaces, table names, partition rules, writers of files."""
+"""Vocabulary of the lake, without I/O: interfaces, table names, partition rules, writers of files."""
