@@ -1,6 +1,6 @@
 """Bins and fit rules shared by the any-fit heuristics.
 
-Rules (docs/heuristics.md numbers them where Algorithm 1 of the paper is silent):
+Rules (designs/heuristics-of-the-paper.md numbers them where Algorithm 1 of the paper is silent):
 1. Bins are scanned by number and ties go to the lowest number (rule 5 there).
 2. An empty bin takes a partition of any size (rule 4). With different capacities, an oversized
    partition goes to a bin that holds it if there is one, and stays with its owner otherwise.

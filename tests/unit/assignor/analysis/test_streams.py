@@ -215,7 +215,7 @@ PUBLISHED = {  # CBS % and mean R of the published runs, by δ
 def test_the_published_scores_are_reproduced(delta: float) -> None:
     """On the command's own stream: CBS within 0.5 points of the published, mean R within 5 %.
 
-    Streams differ: docs/heuristics.md gives the spread between seeds.
+    Streams differ: designs/heuristics-of-the-paper.md gives the spread between seeds.
     """
     stream = walk(DEFAULT_SEED, delta)
     runs = {name: list(replay_stream(get_heuristic(name), stream, 100.0)) for name in PUBLISHED[delta]}
