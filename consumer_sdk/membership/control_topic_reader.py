@@ -77,7 +77,7 @@ class ControlTopicReader:
         else:
             self._initial_read_done.set()
 
-    def wait_until_read(self, timeout: float) -> bool:
+    def wait_until_read(self, timeout: float = CONTROL_TOPICS_READ_TIMEOUT_S) -> bool:
         """Wait until the records that existed at the start are read; return whether they are."""
         return self._initial_read_done.wait(timeout)
 

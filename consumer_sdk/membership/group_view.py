@@ -42,7 +42,7 @@ class GroupView:
     def start(self) -> None:
         """Read the control topics, up to CONTROL_TOPICS_READ_TIMEOUT_S, and follow them in a thread."""
         self._reader.start()
-        if not self._reader.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S):
+        if not self._reader.wait_until_read():
             log.warning(
                 "group %s: no answer from %s in %g s about the control topics; until there is one, "
                 "partitions are placed without the plan and write rates of a sidecar",

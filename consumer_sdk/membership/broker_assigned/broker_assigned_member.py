@@ -60,12 +60,9 @@ from trimtab.consumer_sdk.errors import (
     GroupMembershipError,
     UnsupportedByProtocolError,
 )
+from trimtab.consumer_sdk.membership.broker_assigned import group_timeouts
 from trimtab.consumer_sdk.membership.broker_assigned.commit_thread import CommitThread
 from trimtab.consumer_sdk.membership.broker_assigned.group_data_plane import GroupDataPlane
-from trimtab.consumer_sdk.membership.broker_assigned.group_timeouts import (
-    SESSION_TIMEOUT_INTERVAL_S,
-    read_session_timeout,
-)
 from trimtab.consumer_sdk.membership.broker_assigned.membership_errors import to_membership_error
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.lease import Lease
@@ -92,8 +89,8 @@ class BrokerAssignedMember:
             silent = "the coordinator was silent when this consumer left, and librdkafka may wait for it"
             raise GroupMembershipError(f"group {settings.group}: {silent}; create this consumer again")
         _check_broker(settings, plane)
-        self._session_timeout = read_session_timeout(settings)
-        self._ask_session_timeout_at = clock.monotonic() + SESSION_TIMEOUT_INTERVAL_S
+        self._session_timeout = group_timeouts.read_session_timeout(settings)
+        self._ask_session_timeout_at = clock.monotonic() + group_timeouts.SESSION_TIMEOUT_INTERVAL_S
         self._control_topics = ControlTopicReader(replace(settings, write_rate_topic=""), clock)
         self._commits = CommitThread()
         self._queued_commits: deque[_Commit] = deque()  # popped under `plane.access`, once they are answered
@@ -237,7 +234,7 @@ class BrokerAssignedMember:
         self._leave_if_due()
         self._return_if_away()
         if now >= self._ask_session_timeout_at:
-            self._ask_session_timeout_at = now + SESSION_TIMEOUT_INTERVAL_S
+            self._ask_session_timeout_at = now + group_timeouts.SESSION_TIMEOUT_INTERVAL_S
             # A thread: a silent broker takes seconds, and so does the end of the client that asks.
             Thread(target=self._ask_session_timeout, name="trimtab-session-timeout", daemon=True).start()
 
@@ -258,7 +255,7 @@ class BrokerAssignedMember:
             self.start(self._topics)
 
     def _ask_session_timeout(self) -> None:
-        self._session_timeout = read_session_timeout(self._settings, self._session_timeout)
+        self._session_timeout = group_timeouts.read_session_timeout(self._settings, self._session_timeout)
 
     def holds_lease(self) -> bool:
         """Return whether records may be handed out."""

@@ -56,10 +56,7 @@ from trimtab.consumer_sdk.membership.classic.rebalance_listener import Rebalance
 from trimtab.consumer_sdk.membership.classic.sticky_assignor import OwnershipStickyAssignor
 from trimtab.consumer_sdk.membership.classic.timed_assignor import TimedAssignor
 from trimtab.consumer_sdk.membership.classic.topic_pattern import build_topic_pattern
-from trimtab.consumer_sdk.membership.control_topic_reader import (
-    CONTROL_TOPICS_READ_TIMEOUT_S,
-    ControlTopicReader,
-)
+from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.consumer_sdk.membership.lease import Lease
 
 log = logging.getLogger("trimtab.consumer_sdk")
@@ -291,7 +288,7 @@ class GroupMember:
     def _run_member_loop(self) -> None:
         try:
             # A first round without the plan would be undone by the next.
-            self._control_topics.wait_until_read(CONTROL_TOPICS_READ_TIMEOUT_S)
+            self._control_topics.wait_until_read()
             while not self._closing.is_set() or self._has_unconfirmed_partitions():
                 self._try_iteration()
         except Exception as error:  # noqa: BLE001 - the application must get every error

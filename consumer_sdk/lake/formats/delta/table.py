@@ -7,8 +7,7 @@
 ones. It gets the `add` actions and a `txn` action (SetTransaction) per advanced partition: app id
 `trimtab/group/topic/partition`, version = next offset.
 
-`OptimisticTransaction` is not public API of Delta. Only this module uses it, the version is pinned,
-and tests fail when a release changes it.
+`OptimisticTransaction` is not public API of Delta: only this module uses it, and the version is pinned.
 """
 
 import json
@@ -67,9 +66,7 @@ log = logging.getLogger("trimtab.lake")
 
 # Writers commit every few seconds: a checkpoint takes as long as several commits and saves readers little.
 DELTA_TABLE_DEFAULTS: Final[dict[str, str]] = {"delta.checkpointInterval": "50"}
-
 MAX_CREATION_REFUSALS: Final = 3  # of a folder with an empty log: another writer needs less time for a commit
-
 AddActions: TypeAlias = tuple[str, ...]  # of the staged files, in JSON
 
 _NOT_A_TABLE: Final = re.compile("NON_EMPTY_LOCATION|DELTA_(TABLE_NOT_FOUND|MISSING_DELTA_TABLE)")

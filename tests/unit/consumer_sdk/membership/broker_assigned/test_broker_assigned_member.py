@@ -91,7 +91,9 @@ def plane() -> Plane:
 def member(plane: Plane, clock: Ticking, monkeypatch: pytest.MonkeyPatch) -> Iterator[BrokerAssignedMember]:
     """A member that owns partition 0 since now."""
     monkeypatch.setattr(module, "_check_broker", lambda *_: None)
-    monkeypatch.setattr(module, "read_session_timeout", lambda settings, *_: settings.session_timeout)
+    monkeypatch.setattr(
+        module.group_timeouts, "read_session_timeout", lambda settings, *_: settings.session_timeout
+    )
     config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "group.protocol": "consumer"}
     own = {"trimtab.plan.topic": "", "trimtab.write.rate.topic": ""}
     member = BrokerAssignedMember(parse_consumer_settings({**config, **own}), clock, plane)  # type: ignore[arg-type]
@@ -132,7 +134,7 @@ def test_a_shorter_session_timeout_of_the_group_shortens_the_lease(
     member: Any, clock: Ticking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is asked for every minute: the admin's change would let two consumers read."""
-    monkeypatch.setattr(module, "read_session_timeout", lambda *_: 10.0)
+    monkeypatch.setattr(module.group_timeouts, "read_session_timeout", lambda *_: 10.0)
     clock.now += 61
     member.record_poll()
     for thread in list_threads():
