@@ -86,11 +86,14 @@ class ValueRanges:
     truncations: frozenset[tuple[str, int]] = frozenset()  # of Iceberg: columns, in lower case, and widths
     key_fields: frozenset[str] = frozenset()  # never null: the record's key would take their place
     nulls_within: str | None = None  # the field whose values become null, whatever `nulls` is
+    nulls_inexact: bool = False  # in that field, which is not written
 
     def within(self, name: str) -> "ValueRanges":
         """Return the ranges of the values within a field."""
-        nulls = (self.nulls or name == self.nulls_within) and name not in self.key_fields
-        return replace(self, nulls=nulls, nulls_within=None)
+        is_unwritten = name == self.nulls_within
+        nulls = (self.nulls or is_unwritten) and name not in self.key_fields
+        inexact = (self.nulls_inexact or is_unwritten) and nulls
+        return replace(self, nulls=nulls, nulls_within=None, nulls_inexact=inexact)
 
     def guard(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a converter that returns null in place of OutOfRangeError, if values become null."""
@@ -98,9 +101,9 @@ class ValueRanges:
         def guarded(value: Any) -> Any:
             try:
                 return convert(value)
-            except InexactValueError:
-                raise
-            except OutOfRangeError:
+            except OutOfRangeError as error:
+                if isinstance(error, InexactValueError) and not self.nulls_inexact:
+                    raise
                 return None
 
         return guarded if self.nulls else convert

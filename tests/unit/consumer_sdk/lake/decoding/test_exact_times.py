@@ -69,3 +69,12 @@ def test_a_part_of_a_microsecond_of_protobuf_is_a_dead_letter(ranges: ValueRange
     for nanos in (999_999_999, 1):
         with pytest.raises(InexactValueError, match=f"^at: {nanos - 10**9} ns since 1970 are not exact"):
             read(protobuf(-1, nanos))
+
+
+def test_a_part_of_a_microsecond_in_a_row_that_is_not_written_is_null() -> None:
+    """The `before` of an update; a key there is not null."""
+    inside = ValueRanges(nulls_within="at", key_fields=frozenset({"id"})).within("at")
+    for ranges in (inside, inside.within("n")):
+        assert avro_reader("timestamp-nanos", ranges)(avro(1_001)) == {"at": None}
+    with pytest.raises(InexactValueError):
+        avro_reader("timestamp-nanos", inside.within("id"))(avro(1_001))
