@@ -6,6 +6,7 @@ Keys count always. With soft deletes, the row of a delete and that of a changed 
 import json
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -63,8 +64,8 @@ def encode_avro(registry: Any) -> tuple[Encode, dict[str, Any]]:
     return encode, {"lake.decoder": "avro", "schema.registry.url": registry.url}
 
 
-def encode_protobuf(registry: Any) -> tuple[Encode, dict[str, Any]]:
-    """Return the same of Protobuf: a time beyond 64 bits."""
+def encode_protobuf(registry: Any, seconds: int = 2**62, nanos: int = 0) -> tuple[Encode, dict[str, Any]]:
+    """Return the same of Protobuf: a time beyond 64 bits, or of a part of a microsecond."""
     file = FileDescriptorProto(name="v.proto", package="v", syntax="proto3")
     file.dependency.append("google/protobuf/timestamp.proto")
     messages = {
@@ -94,10 +95,14 @@ def encode_protobuf(registry: Any) -> tuple[Encode, dict[str, Any]]:
         value = kind(op=change["op"])
         for side in change.keys() - {"op"}:
             row = getattr(value, side)
-            row.id, row.n.seconds = change[side]["id"], 2**62 if change[side]["x"] else 7
+            row.id = change[side]["id"]
+            row.n.seconds, row.n.nanos = (seconds, nanos) if change[side]["x"] else (7, 0)
         return prefix + bytes(value.SerializeToString())
 
     return encode, {"lake.decoder": "protobuf", "schema.registry.url": registry.url}
+
+
+encode_nanos = partial(encode_protobuf, seconds=7, nanos=1)
 
 
 def row(number: int, fault: int = 0) -> dict[str, int]:
@@ -106,7 +111,7 @@ def row(number: int, fault: int = 0) -> dict[str, int]:
 
 @pytest.mark.parametrize("delete", ["hard", "soft"])
 @pytest.mark.parametrize("form", ["debezium", MAPPING], ids=["debezium", "mapping"])
-@pytest.mark.parametrize("encoding", [encode_json, encode_avro, encode_protobuf])
+@pytest.mark.parametrize("encoding", [encode_json, encode_avro, encode_protobuf, encode_nanos])
 def test_a_fault_counts_only_where_it_is_written(
     spark: Any, registry: Any, encoding: Callable[..., Any], form: Any, delete: str
 ) -> None:

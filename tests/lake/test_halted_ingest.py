@@ -90,6 +90,17 @@ def find_halts(settings: dict[str, Any]) -> str:
     return "; ".join(found.message for found in findings if found.check == "PartitionsHalted")
 
 
+def owned_topics(settings: dict[str, Any]) -> list[set[str]]:
+    """Return the topics of each member of the group."""
+    group, admin = settings["group.id"], AdminClient({"bootstrap.servers": settings["bootstrap.servers"]})
+    try:
+        members = admin.describe_consumer_groups([group])[group].result(30).members
+    except KafkaException:  # the broker loads its groups at the first use
+        return []
+    owned = ({p.topic for p in member.assignment.topic_partitions} for member in members)
+    return sorted(owned, key=sorted)
+
+
 @pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
 @pytest.mark.parametrize("write", ["append", "upsert"])
 def test_a_new_topic_ends_no_ingest(
@@ -147,6 +158,44 @@ def test_a_table_that_is_unreachable_is_named_by_the_doctor_and_exact_afterwards
         eventually(lambda: running.has(new, COUNT), timeout=60)
         eventually(lambda: not find_halts(settings), timeout=30)
     assert running.error is None
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+@pytest.mark.parametrize("write", ["append", "upsert"])
+def test_a_member_that_owns_only_the_bad_topic_halts_no_other(
+    pattern: tuple[str, dict[str, Any]],
+    lake: SparkLake,
+    write: str,
+    produce: Callable[[str, list[bytes]], None],
+    eventually: Callable[..., None],
+) -> None:
+    """Both members live on, and the table heals once another engine's ALTER has added its column."""
+    topic, settings = pattern
+    orders, new = settings["lake.tables"].values()
+    more = {name.replace("_", "."): value for name, value in changes(write).items()}
+    more |= {
+        "lake.schema": {topic: TIMES, f"{topic}-new": "id BIGINT, n BIGINT"},
+        "lake.schema.evolution": "fail",
+    }
+    more |= {"lake.partition": {orders: "day(ts)"}}
+    make_by_hand(lake, new, write)
+    for name, fields in ((topic, "ts"), (f"{topic}-new", "n")):
+        produce(name, values(fields)[:3])
+    with RunningIngest(settings | more, lake) as one, RunningIngest(settings | more, lake) as other:
+        eventually(lambda: owned_topics(settings) == [{topic}, {f"{topic}-new"}], timeout=90)
+        eventually(lambda: one.has(orders, 3), timeout=60)
+        for name, fields in ((topic, "ts"), (f"{topic}-new", "n")):
+            produce(name, values(fields)[3:])
+        eventually(lambda: one.has(orders, COUNT), timeout=60)
+        eventually(lambda: f"{topic}-new" in find_halts(settings), timeout=60)
+        assert f"partition 0 of {topic}:" not in find_halts(settings)
+        lake.spark.sql(f"ALTER TABLE {new} ADD COLUMNS (n BIGINT)")
+        eventually(lambda: other.has(new, COUNT) and one.has(new, COUNT), timeout=60)
+        eventually(lambda: not find_halts(settings), timeout=30)
+        assert one.has(orders, COUNT)
+        assert other.has(orders, COUNT)
+    assert [one.error, other.error] == [None, None]
+    assert {row.n for row in lake.spark.table(new).collect()} == {1}
 
 
 def test_a_topic_whose_table_is_another_ones_is_named_by_the_doctor(

@@ -2,10 +2,12 @@
 
 A value that Connect wraps (JsonConverter: `{"schema": …, "payload": …}`, in either order) is its payload. If
 `lake.schema` has one of these columns, the schema must begin with its type; with both, nothing is wrapped.
+A text that its schema calls Connect's Decimal is Base64, which may be a number, too (`1234`): a dead letter.
 """
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
@@ -34,6 +36,11 @@ from trimtab.consumer_sdk.lake.schema.record_columns import find_name_problem
 _PAYLOAD: Final = "payload"
 _WRAPPER: Final = frozenset({"schema", _PAYLOAD})
 _NULL_PAYLOAD: Final = "its payload is null"
+_CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_ENCODED_DECIMAL: Final = (
+    "Base64 for DECIMAL: set Debezium's decimal.handling.mode=string, or JsonConverter's "
+    "decimal.format=NUMERIC"
+)
 # as a type, not as the name of a column
 _BARE_TIMESTAMP: Final = re.compile(r"\btimestamp\s*([,>]|$|not\b|comment\b|default\b)", re.IGNORECASE)
 _PLAIN_TYPES: Final[Mapping[DataType, Any]] = {
@@ -94,7 +101,52 @@ class JsonDecoder:
         structs, reasons = _read_objects(inside, values)
         rows = structs.flatten()[0]
         empty = np.flatnonzero(rows.is_null().to_numpy(zero_copy_only=False)).tolist()
-        return rows, dict.fromkeys(empty, _NULL_PAYLOAD) | reasons
+        reasons = _find_encoded_decimals(values, self.schema) | dict.fromkeys(empty, _NULL_PAYLOAD) | reasons
+        return pc.if_else(_mask(len(rows), reasons), pa.scalar(None, rows.type), rows), reasons
+
+
+def _mask(count: int, rows: Collection[int]) -> Array:
+    mask = np.zeros(count, np.bool_)
+    mask[list(rows)] = True
+    return pa.array(mask)
+
+
+def _find_encoded_decimals(values: Array, schema: Any) -> dict[int, str]:
+    """Return the reasons, by row, of wrapped values with Base64 in a DECIMAL."""
+    reasons: dict[int, str] = {}
+    named = pc.match_substring(values, _CONNECT_DECIMAL).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(named).tolist():
+        try:
+            # a number of any length: only texts count
+            value = json.loads(values[row].as_py(), parse_int=float)
+        except (ValueError, RecursionError):  # the parser of columns says what is wrong
+            continue
+        kind = pa.struct(list(schema))
+        if (path := _find_encoded_path(value["schema"], kind, value[_PAYLOAD])) is not None:
+            reasons[row] = Reason.of_field(".".join(path), _ENCODED_DECIMAL)
+    return reasons
+
+
+def _find_encoded_path(schema: Any, kind: Any, value: Any) -> tuple[str, ...] | None:
+    """Return the path of a text in a DECIMAL that Connect's schema says is encoded, None without one."""
+    if not isinstance(schema, dict) or value is None:
+        return None
+    connect = cast("dict[str, Any]", schema)
+    if pa.types.is_decimal(kind):
+        return () if connect.get("name") == _CONNECT_DECIMAL and isinstance(value, str) else None
+    parts: list[tuple[tuple[str, ...], Any, Any, Any]] = []
+    if pa.types.is_struct(kind):
+        fields = {str(f.get("field")).lower(): f for f in connect.get("fields", ())}
+        values = {name.lower(): item for name, item in value.items()}
+        parts = [((f.name,), fields.get(f.name.lower()), f.type, values.get(f.name.lower())) for f in kind]
+    elif pa.types.is_list(kind):
+        parts = [((), connect.get("items"), kind.value_type, item) for item in value]
+    elif pa.types.is_map(kind):
+        parts = [((key,), connect.get("values"), kind.item_type, item) for key, item in value.items()]
+    for name, inner, column, item in parts:
+        if (path := _find_encoded_path(inner, column, item)) is not None:
+            return (*name, *path)
+    return None
 
 
 def _read_objects(decoder: JsonDecoder, values: Array) -> tuple[Array, dict[int, str]]:

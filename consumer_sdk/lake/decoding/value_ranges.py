@@ -7,6 +7,8 @@
    or takes another partition than other engines look into.
 3. A record with a value outside is a dead letter whose reason names field, value and type. With
    `lake.out.of.range: null` the value is null instead.
+4. A time is whole microseconds, as in JSON: nanoseconds beyond them are a dead letter, whatever rule 3 says.
+   Cut, they would be another value, and two keys within a microsecond one row.
 """
 
 from collections.abc import Callable, Collection
@@ -48,14 +50,23 @@ class OutOfRangeError(ValueError):
 
     def within(self, name: str) -> "OutOfRangeError":
         """Return the error of the struct's field `name`."""
-        return OutOfRangeError(self.problem, f"{name}.{self.path}" if self.path else name)
+        return type(self)(self.problem, f"{name}.{self.path}" if self.path else name)
+
+
+class InexactValueError(OutOfRangeError):
+    """A value that its type would round; never null in its place."""
 
 
 def to_micros(value: int, unit: str) -> int:
-    """Return a time since 1970 in microseconds, rounded down. Raises OutOfRangeError beyond 64 bits."""
-    micros = value * _PER_SECOND["us"] // _PER_SECOND[unit]
+    """Return a time since 1970 in microseconds.
+
+    Raises OutOfRangeError beyond 64 bits, InexactValueError for a part of a microsecond.
+    """
+    micros, rest = divmod(value * _PER_SECOND["us"], _PER_SECOND[unit])
     if not -(2**63) <= micros < 2**63:
         raise OutOfRangeError(_describe_time(value, unit))
+    if rest:
+        raise InexactValueError(f"{value} {unit} since 1970 are not exact in a timestamp of microseconds")
     return micros
 
 
@@ -75,11 +86,14 @@ class ValueRanges:
     truncations: frozenset[tuple[str, int]] = frozenset()  # of Iceberg: columns, in lower case, and widths
     key_fields: frozenset[str] = frozenset()  # never null: the record's key would take their place
     nulls_within: str | None = None  # the field whose values become null, whatever `nulls` is
+    nulls_inexact: bool = False  # in that field, which is not written
 
     def within(self, name: str) -> "ValueRanges":
         """Return the ranges of the values within a field."""
-        nulls = (self.nulls or name == self.nulls_within) and name not in self.key_fields
-        return replace(self, nulls=nulls, nulls_within=None)
+        is_unwritten = name == self.nulls_within
+        nulls = (self.nulls or is_unwritten) and name not in self.key_fields
+        inexact = (self.nulls_inexact or is_unwritten) and nulls
+        return replace(self, nulls=nulls, nulls_within=None, nulls_inexact=inexact)
 
     def guard(self, convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a converter that returns null in place of OutOfRangeError, if values become null."""
@@ -87,7 +101,9 @@ class ValueRanges:
         def guarded(value: Any) -> Any:
             try:
                 return convert(value)
-            except OutOfRangeError:
+            except OutOfRangeError as error:
+                if isinstance(error, InexactValueError) and not self.nulls_inexact:
+                    raise
                 return None
 
         return guarded if self.nulls else convert

@@ -71,7 +71,7 @@ def parse_partitioning(setting: Any) -> PartitioningRules:
 
 
 def check_partition_columns(table: str, spec: PartitionSpec, columns: Iterable[str]) -> None:
-    """Raise SettingError if the rows lack a column of the spec."""
+    """Raise SettingError if the rows lack a column of the spec, or have one named as its partitions."""
     have = sorted(columns)
     known = {name.lower() for name in have}  # SQL ignores the case of names
     for part in spec:
@@ -79,6 +79,12 @@ def check_partition_columns(table: str, spec: PartitionSpec, columns: Iterable[s
             raise SettingError(
                 f"{PARTITION_SETTING}: table {table} cannot be partitioned by {part}: its rows "
                 f"have no column {part.column}, but {', '.join(have)}"
+            )
+        partition = f"{part.column}_{part.transform}".lower()
+        if part.transform in TIME_TRANSFORMS and partition in known:
+            raise SettingError(
+                f"{PARTITION_SETTING}: table {table} cannot be partitioned by {part}: its rows have a column "
+                f"{partition}, which is the name of the partitions. Rename it in a transform (lake.transform)"
             )
 
 

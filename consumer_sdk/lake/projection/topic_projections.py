@@ -88,7 +88,9 @@ def _create_lenient(decoder: RegistryDecoder | None, form: ChangeFormat) -> Regi
     if decoder is None or form == KEYED:
         return None
     field = "before" if isinstance(form, str) else form.row
-    ranges = replace(decoder.ranges, nulls=decoder.ranges.nulls or field is None, nulls_within=field)
+    is_whole = field is None
+    nulls = decoder.ranges.nulls or is_whole
+    ranges = replace(decoder.ranges, nulls=nulls, nulls_inexact=is_whole, nulls_within=field)
     return RegistryDecoder(decoder.registry, decoder.kind, ranges)
 
 

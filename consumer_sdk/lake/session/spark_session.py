@@ -44,6 +44,14 @@ _SESSION_DEFAULTS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than such a job
 }
+# They log an exception that the writer raises and logs in a line, at each trial of a halted table.
+_JOB_LOGGERS: Final = (
+    "executor.Executor",
+    "scheduler.TaskSetManager",
+    "sql.delta.files.DeltaFileFormatWriter",
+    "sql.execution.datasources.v2",
+    "util.Utils",
+)
 _LOG4J_CONFIG: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -51,8 +59,11 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
-"""
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m %ex{1}%n
+""" + "".join(
+    f"logger.job{n}.name = org.apache.spark.{name}\nlogger.job{n}.level = fatal\n"
+    for n, name in enumerate(_JOB_LOGGERS)
+)
 _LOCAL_DRIVER_SETTINGS: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 

@@ -58,3 +58,11 @@ def test_missing_column_is_an_error() -> None:
     )
     with pytest.raises(SettingError, match=r"lake\.t .*country.*a, timestamp"):
         check_partition_columns("lake.t", parse_partitioning("country").topic_tables, ["timestamp", "a"])
+
+
+def test_a_column_named_as_the_partitions_is_an_error() -> None:
+    """Of both formats in the same words; SQL ignores the case of names."""
+    spec = parse_partitioning("day(ts)").topic_tables
+    with pytest.raises(SettingError, match=r"lake\.t .*by day\(ts\): its rows have a column ts_day"):
+        check_partition_columns("lake.t", spec, ["ts", "TS_Day"])
+    check_partition_columns("lake.t", parse_partitioning("ts, bucket(2, ts)").topic_tables, ["ts", "ts_day"])
