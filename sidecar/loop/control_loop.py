@@ -135,8 +135,10 @@ class ControlLoop:
         decision_seconds = self._clock.monotonic() - decided_at
         decision = self._recheck(decision, observation, memory, now)
         decision = self._execute(decision, observation, now)
-        outcome, carrier = self._track_plan(observation), self._carry_out_plan(measurement)
-        facts = GroupFacts(observation, self._policy, decision, self._memory, now, carrier, outcome)
+        outcome, carrier = self._track_plan(observation, now), self._carry_out_plan(measurement)
+        is_told = observation.is_steered or outcome is not None
+        unfollowed = self._plan_tracker.unfollowed if is_told else None
+        facts = GroupFacts(observation, self._policy, decision, self._memory, now, carrier, unfollowed)
         self._conditions = track_conditions(
             self._conditions, find_conditions(facts), now, is_observed=facts.is_observed
         )
@@ -392,10 +394,10 @@ class ControlLoop:
         self._plan_known = True
         self._plan = plan
 
-    def _track_plan(self, observation: Observation) -> PlanOutcome | None:
+    def _track_plan(self, observation: Observation, now: float) -> PlanOutcome | None:
         if self._settings.dry_run:
             return None  # nobody carries out a plan that is not published
-        self._plan_tracker = self._plan_tracker.track_outcome(observation, self._memory.last_owners)
+        self._plan_tracker = self._plan_tracker.track_outcome(observation, self._memory.last_owners, now)
         outcome = self._plan_tracker.outcome
         # in an unsteered group the members carry out no plan, even if it is not settled
         is_told = observation.is_steered or (outcome is not None and outcome.is_settled)

@@ -42,7 +42,7 @@ from trimtab.sidecar.model.observation import (
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.records.decision_record import DecisionRecord, build_decision_record
 from trimtab.sidecar.records.iteration_report import IterationReport, LogReporter
-from trimtab.sidecar.records.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.plan_outcome import PlanOutcome, UnfollowedPlan
 from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions
 from trimtab.sidecar.reporting.metrics import SidecarMetrics
 
@@ -150,7 +150,8 @@ SCENARIOS: Final[dict[ConditionType, Callable[[], GroupFacts]]] = {
         decide(observe()), carrier=CarrierStatus(is_steering=False, text="unsteered: led by a-1")
     ),
     ConditionType.PLAN_NOT_FOLLOWED: lambda: replace(
-        decide(observe()), outcome=PlanOutcome(7, 1, 5, 0.7, 0.9, 2, is_settled=True)
+        decide(observe()),
+        unfollowed=UnfollowedPlan(NOW - 120, PlanOutcome(7, 1, 5, 0.7, 0.9, 2, is_settled=True)),
     ),
     ConditionType.RACKS_UNCOVERED: cross_racks,
 }
