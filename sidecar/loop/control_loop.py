@@ -17,7 +17,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, TrimtabError
 from trimtab.common.replica_names import get_replica
-from trimtab.sidecar.decision.condition import Condition, ConditionType, track_conditions
+from trimtab.sidecar.decision.condition import Condition, ConditionType, restore_conditions, track_conditions
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import (
     REPLICA_ACTIONS,
@@ -80,6 +80,7 @@ class LoopCollaborators:
     leadership: Leadership = field(default_factory=SoleLeader)
     plan_carrier: PlanCarrier | None = None  # None: the group's members carry plans out themselves
     season_archive: SeasonArchive | None = None  # None: seasons end with the process
+    take_conditions: Callable[[], Sequence[Condition]] = tuple  # of an earlier sidecar, once they are read
 
 
 class ControlLoop:
@@ -98,6 +99,7 @@ class ControlLoop:
         self._plan_tracker = PlanTracker(self._policy.consumers_per_replica)
         self._carrier_status: CarrierStatus | None = None
         self._conditions: tuple[Condition, ...] = ()
+        self._restored_at = 0.0  # when conditions of an earlier sidecar were read
         self._forecaster = _build_forecaster(settings)
         self._forecast: ForecastStatus | None = None
         self._startup_times = StartupTimes()
@@ -139,9 +141,7 @@ class ControlLoop:
         is_told = observation.is_steered or outcome is not None
         unfollowed = self._plan_tracker.unfollowed if is_told else None
         facts = GroupFacts(observation, self._policy, decision, self._memory, now, carrier, unfollowed)
-        self._conditions = track_conditions(
-            self._conditions, find_conditions(facts), now, is_observed=facts.is_observed
-        )
+        self._track_conditions(facts)
         report = IterationReport(
             time=now,
             decision=decision,
@@ -207,6 +207,18 @@ class ControlLoop:
         )
         self._report(report, measurement)
         return decision
+
+    def _track_conditions(self, facts: GroupFacts) -> None:
+        recorded = self._collaborators.take_conditions()
+        if recorded:
+            self._conditions, self._restored_at = restore_conditions(self._conditions, recorded), facts.now
+        self._conditions = track_conditions(
+            self._conditions,
+            find_conditions(facts),
+            facts.now,
+            is_observed=facts.is_observed,
+            keeps_unknown=facts.now - self._restored_at < self._policy.scale_up_evaluation_window,
+        )
 
     def _forecast_load(self, measurement: GroupMeasurement) -> GroupMeasurement:
         """Return the measurement with the load that is forecast, if a season is set."""
