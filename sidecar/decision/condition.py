@@ -4,10 +4,12 @@
    all is well. A group has at most one of a type.
 2. Every surface shows this list and has none of its own: log, metrics, alerts, page, `doctor`, `explain`,
    `top`, decision records, and the custom resource's status.
-3. Its status is "True"; "Unknown" once nothing is observed that would tell whether it still holds.
+3. Its status is "True"; "Unknown" once nothing is observed that would tell whether it still holds, and in the
+   first window after a start, in which what an earlier sidecar recorded is not found yet.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -122,21 +124,36 @@ def mask_figures(text: str) -> str:
     return _FIGURE.sub("#", text)
 
 
+def restore_conditions(current: Sequence[Condition], recorded: Sequence[Condition]) -> tuple[Condition, ...]:
+    """Return the current conditions with their earlier begin, and the other recorded ones as unknown."""
+    earlier = {one.type: replace(one, status="Unknown") for one in recorded}
+    for one in current:
+        since = min(one.since, earlier[one.type].since) if one.type in earlier else one.since
+        earlier[one.type] = replace(one, since=since)
+    return tuple(earlier.values())
+
+
 def track_conditions(
-    before: tuple[Condition, ...], found: tuple[Condition, ...], now: float, *, is_observed: bool
+    before: Sequence[Condition],
+    found: Sequence[Condition],
+    now: float,
+    *,
+    is_observed: bool,
+    keeps_unknown: bool = False,
 ) -> tuple[Condition, ...]:
     """Return the conditions of an iteration, each with its begin; critical ones first.
 
-    Earlier ones that were not found stay as unknown while the group is not observed.
+    Earlier ones that were not found stay as unknown while the group is not observed; with `keeps_unknown`
+    those that are unknown already stay longer.
     """
     earlier = {one.type: one for one in before}
     tracked = {
         one.type: replace(one, since=earlier[one.type].since if one.type in earlier else now) for one in found
     }
-    if not is_observed:
-        looked_for = (ConditionType.GROUP_UNKNOWN, ConditionType.REQUESTS_FAILED)
-        unknown = {k: replace(one, status="Unknown") for k, one in earlier.items() if k not in looked_for}
-        tracked = {**unknown, **tracked}
+    for kind, one in earlier.items():
+        stays = not is_observed or (keeps_unknown and one.status == "Unknown")
+        if stays and kind not in (ConditionType.GROUP_UNKNOWN, ConditionType.REQUESTS_FAILED):
+            tracked.setdefault(kind, replace(one, status="Unknown"))
     return tuple(
         sorted(tracked.values(), key=lambda one: (one.severity is not ConditionSeverity.CRITICAL, one.since))
     )

@@ -20,7 +20,6 @@ from trimtab.sidecar.loop.bootstrap import build_plan_carrier
 from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.readings.group_monitor import GroupMonitor, SharedConnections
 from trimtab.sidecar.records.iteration_report import IterationReport, LogReporter, Reporter
-from trimtab.sidecar.records.season_record import SeasonArchive
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder, RecorderThread
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.replica_target import ConnectedTarget
@@ -170,7 +169,8 @@ class ManagedGroup:
         stack.callback(tools.close)
         parts.web_server.add_group(settings.group, history, tools, KEPT_DECISIONS)
         stack.callback(parts.web_server.remove_group, settings.group)
-        leadership, recorders, seasons = self._build_leadership(connected, history, stack)
+        leadership, recorder = self._build_leadership(connected, history, stack)
+        recorders = () if recorder is None else (recorder,)
         collaborators = LoopCollaborators(
             monitor,
             self._topics,
@@ -179,25 +179,26 @@ class ManagedGroup:
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, parts.clock, connected, stack),
-            seasons,
+            None if recorder is None else recorder.seasons,
+            tuple if recorder is None else recorder.take_conditions,
         )
         return ControlLoop(settings, collaborators, parts.clock)
 
     def _build_leadership(
         self, connected: ConnectedTarget, history: GroupHistory, stack: ExitStack
-    ) -> tuple[PeerAwareLeadership, tuple[Reporter, ...], SeasonArchive | None]:
+    ) -> tuple[PeerAwareLeadership, DecisionRecorder | None]:
         settings, clock = self.settings, self._parts.clock
         author = build_author(settings, clock, connected.lease_id)
         leadership = PeerAwareLeadership(
             author, self._topics, clock, connected.leadership, take_over=settings.take_over
         )
         if settings.dry_run:
-            return leadership, (), None  # it publishes nothing, so peers need not know of it
+            return leadership, None  # it publishes nothing, so peers need not know of it
         recorder = DecisionRecorder(
             settings, self._topics, leadership.get_author, clock, history, self._parts.recorder_thread
         )
         stack.callback(recorder.close)
-        return leadership, (recorder,), recorder.seasons
+        return leadership, recorder
 
     def _report(self, report: IterationReport) -> None:
         self._parts.web_server.record_iteration(self.settings.group, report)

@@ -19,8 +19,7 @@ from trimtab.sidecar.loop.control_loop import ControlLoop, LoopCollaborators
 from trimtab.sidecar.pilot.pilot import PlanPilot
 from trimtab.sidecar.plan_carrier import PlanCarrier
 from trimtab.sidecar.readings.group_monitor import GroupMonitor
-from trimtab.sidecar.records.iteration_report import LogReporter, Reporter
-from trimtab.sidecar.records.season_record import SeasonArchive
+from trimtab.sidecar.records.iteration_report import LogReporter
 from trimtab.sidecar.reporting.decision_log import DecisionRecorder
 from trimtab.sidecar.settings.settings import SidecarSettings
 from trimtab.sidecar.targets.process.process_target import ProcessTarget
@@ -72,9 +71,8 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
         if settings.dry_run:
             log.info("dry run: decisions are logged, nothing is published or started")
         control_topics = ControlTopicStore(settings, monitor.brokers.admin)
-        leadership, recorders, seasons = _build_leadership(
-            settings, monitor, clock, connected, history, stack
-        )
+        leadership, recorder = _build_leadership(settings, monitor, clock, connected, history, stack)
+        recorders = () if recorder is None else (recorder,)
         collaborators = LoopCollaborators(
             monitor,
             control_topics,
@@ -83,7 +81,8 @@ def open_control_loop(settings: SidecarSettings, clock: Clock) -> Generator[Cont
             connected.read_target_status,
             leadership,
             build_plan_carrier(settings, monitor, clock, connected, stack),
-            seasons,
+            None if recorder is None else recorder.seasons,
+            tuple if recorder is None else recorder.take_conditions,
         )
         yield ControlLoop(settings, collaborators, clock)
 
@@ -115,10 +114,10 @@ def _build_leadership(
     connected: ConnectedTarget,
     history: GroupHistory,
     stack: ExitStack,
-) -> tuple[Leadership, tuple[Reporter, ...], SeasonArchive | None]:
-    """Return the leadership, the reporters that publish decisions for peers, and what records seasons."""
+) -> tuple[Leadership, DecisionRecorder | None]:
+    """Return the leadership, and what records decisions, which peers read."""
     if settings.dry_run:
-        return connected.leadership, (), None  # it publishes nothing, so peers need not know of it
+        return connected.leadership, None  # it publishes nothing, so peers need not know of it
     author = build_author(settings, clock, connected.lease_id)
     feed = ControlTopicStore(settings, monitor.brokers.admin)
     leadership = PeerAwareLeadership(author, feed, clock, connected.leadership, take_over=settings.take_over)
@@ -126,7 +125,7 @@ def _build_leadership(
     archive = ControlTopicStore(settings, monitor.brokers.admin)
     recorder = DecisionRecorder(settings, archive, leadership.get_author, clock, history)
     stack.callback(recorder.close)
-    return leadership, (recorder,), recorder.seasons
+    return leadership, recorder
 
 
 def build_plan_carrier(

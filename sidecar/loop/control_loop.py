@@ -17,7 +17,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import PeerError, TrimtabError
 from trimtab.common.replica_names import get_replica
-from trimtab.sidecar.decision.condition import Condition, ConditionType, track_conditions
+from trimtab.sidecar.decision.condition import Condition, ConditionType, restore_conditions, track_conditions
 from trimtab.sidecar.decision.decide import make_decision, record_execution
 from trimtab.sidecar.decision.decision import (
     REPLICA_ACTIONS,
@@ -80,6 +80,7 @@ class LoopCollaborators:
     leadership: Leadership = field(default_factory=SoleLeader)
     plan_carrier: PlanCarrier | None = None  # None: the group's members carry plans out themselves
     season_archive: SeasonArchive | None = None  # None: seasons end with the process
+    take_conditions: Callable[[], Sequence[Condition]] = tuple  # of an earlier sidecar, once they are read
 
 
 class ControlLoop:
@@ -98,6 +99,7 @@ class ControlLoop:
         self._plan_tracker = PlanTracker(self._policy.consumers_per_replica)
         self._carrier_status: CarrierStatus | None = None
         self._conditions: tuple[Condition, ...] = ()
+        self._restored_at = 0.0  # when conditions of an earlier sidecar were read
         self._forecaster = _build_forecaster(settings)
         self._forecast: ForecastStatus | None = None
         self._startup_times = StartupTimes()
@@ -135,11 +137,11 @@ class ControlLoop:
         decision_seconds = self._clock.monotonic() - decided_at
         decision = self._recheck(decision, observation, memory, now)
         decision = self._execute(decision, observation, now)
-        outcome, carrier = self._track_plan(observation), self._carry_out_plan(measurement)
-        facts = GroupFacts(observation, self._policy, decision, self._memory, now, carrier, outcome)
-        self._conditions = track_conditions(
-            self._conditions, find_conditions(facts), now, is_observed=facts.is_observed
-        )
+        outcome, carrier = self._track_plan(observation, now), self._carry_out_plan(measurement)
+        is_told = observation.is_steered or outcome is not None
+        unfollowed = self._plan_tracker.unfollowed if is_told else None
+        facts = GroupFacts(observation, self._policy, decision, self._memory, now, carrier, unfollowed)
+        self._track_conditions(facts)
         report = IterationReport(
             time=now,
             decision=decision,
@@ -205,6 +207,18 @@ class ControlLoop:
         )
         self._report(report, measurement)
         return decision
+
+    def _track_conditions(self, facts: GroupFacts) -> None:
+        recorded = self._collaborators.take_conditions()
+        if recorded:
+            self._conditions, self._restored_at = restore_conditions(self._conditions, recorded), facts.now
+        self._conditions = track_conditions(
+            self._conditions,
+            find_conditions(facts),
+            facts.now,
+            is_observed=facts.is_observed,
+            keeps_unknown=facts.now - self._restored_at < self._policy.scale_up_evaluation_window,
+        )
 
     def _forecast_load(self, measurement: GroupMeasurement) -> GroupMeasurement:
         """Return the measurement with the load that is forecast, if a season is set."""
@@ -392,10 +406,10 @@ class ControlLoop:
         self._plan_known = True
         self._plan = plan
 
-    def _track_plan(self, observation: Observation) -> PlanOutcome | None:
+    def _track_plan(self, observation: Observation, now: float) -> PlanOutcome | None:
         if self._settings.dry_run:
             return None  # nobody carries out a plan that is not published
-        self._plan_tracker = self._plan_tracker.track_outcome(observation, self._memory.last_owners)
+        self._plan_tracker = self._plan_tracker.track_outcome(observation, self._memory.last_owners, now)
         outcome = self._plan_tracker.outcome
         # in an unsteered group the members carry out no plan, even if it is not settled
         is_told = observation.is_steered or (outcome is not None and outcome.is_settled)

@@ -3,11 +3,12 @@
 A partition is *stuck* when an overdue backlog has waited for a whole consumption window while one
 member owned it and committed nothing: a record that fails, or a consumer that hangs. Stuck
 partitions are reported; more consumers would not help. Grace and window follow a group that commits
-rarely (`commit_interval`), unless a freshness objective sets them.
+rarely (`commit_interval`), unless a freshness objective sets them. While its owner reads what it has
+fetched of other partitions, a partition waits for its turn, at most as long as for a first commit.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,6 +33,7 @@ from trimtab.sidecar.model.record_weights import BYTES_ALONE, RecordWeights
 from trimtab.sidecar.settings.settings import SidecarSettings
 
 FIRST_COMMIT_WINDOWS: Final = 20.0  # windows of write rates to wait for a group's first commit: 10 minutes
+FETCHED_BYTES: Final = 2.0**20  # of a partition at a time: max.partition.fetch.bytes
 COMMIT_SAMPLES: Final = 12  # kept per consumption window: bounds the memory for thousands of partitions
 
 
@@ -81,6 +83,8 @@ class LoadEstimator:
         is_share = settings.queue is QueueKind.SHARE
         self._usable_capacity = math.inf if is_share else settings.autoscaling_policy.usable_capacity
         self._overdue_since: dict[TopicPartition, tuple[str, float]] = {}  # owner, time
+        self._stuck = frozenset[TopicPartition]()
+        self._turn_limit = patience
 
     def learn_record_sizes(self, batches: Mapping[TopicPartition, Sequence[SampledBatch]]) -> None:
         """Add sampled batches of records."""
@@ -164,7 +168,8 @@ class LoadEstimator:
     ) -> frozenset[TopicPartition]:
         # Their backlog still counts as load. If it weighed nothing, a failed sink would make all
         # partitions light, and each move would make the moved ones heavy and ask for the next move.
-        owners = {p: member.id for member in group.members for p in member.owned_partitions}
+        owned = {member.id: member.owned_partitions for member in group.members}
+        owners = {p: owner for owner, partitions in owned.items() for p in partitions}
         overdue_since: dict[TopicPartition, tuple[str, float]] = {}
         stuck: set[TopicPartition] = set()
         for p, owner in owners.items():
@@ -176,9 +181,22 @@ class LoadEstimator:
             overdue_since[p] = (owner, since)
             # An unknown rate proves nothing.
             if now - since >= self._consumption_window and rates.get(p) == 0:
-                stuck.add(p)
-        self._overdue_since = overdue_since
-        return frozenset(stuck)
+                turn = min(self._turn_limit, _estimate_turn(owned[owner], measured, rates))
+                if now - since >= turn or p in self._stuck:
+                    stuck.add(p)
+        self._overdue_since, self._stuck = overdue_since, frozenset(stuck)
+        return self._stuck
+
+
+def _estimate_turn(
+    owned: Iterable[TopicPartition],
+    measured: Mapping[TopicPartition, PartitionLoad],
+    rates: Mapping[TopicPartition, float],
+) -> float:
+    """Return the seconds in which a consumer reads what it may have fetched of partitions that progress."""
+    read = {p: rates[p] for p in owned if p in measured and rates.get(p)}
+    fetched = sum(min(measured[p].backlog_bytes or 0.0, FETCHED_BYTES) for p in read)
+    return fetched / sum(read.values()) if read else 0.0
 
 
 def _build_commit_window(seconds: float, earlier: tuple[CounterSample, ...]) -> SlidingWindow | None:

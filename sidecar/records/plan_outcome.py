@@ -7,11 +7,13 @@
    R-score and fill stay those of that moment; later differences only count as off plan.
 4. Moves and R-score are changes of owner since the observation that the plan was decided on, with the
    loads of then: those of a plan that is carried out are the planned ones.
+5. Partitions are off plan since the first comparison that found some: a further plan that is not followed
+   either begins nothing anew. After a start of the sidecar it is the time of the plan.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -82,6 +84,13 @@ class PlanOutcome:
         return f"{format_count(self.off_plan, 'partition')} elsewhere{why}"
 
 
+class UnfollowedPlan(NamedTuple):
+    """The last comparison, and since when each one has found partitions elsewhere (rule 5)."""
+
+    since: float  # seconds since the epoch
+    outcome: PlanOutcome
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionBasis:
     """What a plan was decided on: the last known owners, by instance, and the loads."""
@@ -99,13 +108,16 @@ class PlanTracker:
     last: Observation | None = None
     last_owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])
     basis: DecisionBasis | None = None  # of the plan in force; None: it is older than this sidecar
+    unfollowed: UnfollowedPlan | None = None
 
-    def track_outcome(self, seen: Observation, last_owners: Mapping[TopicPartition, str]) -> "PlanTracker":
-        """Return the tracker with the outcome as of an observation.
+    def track_outcome(
+        self, seen: Observation, last_owners: Mapping[TopicPartition, str], now: float
+    ) -> "PlanTracker":
+        """Return the tracker with the outcome as of an observation, `now` in seconds since the epoch.
 
         `last_owners` are those of the memory of the decision on this observation.
         """
-        last, basis, outcome = self.last, self.basis, self.outcome
+        last, basis, outcome, unfollowed = self.last, self.basis, self.outcome, self.unfollowed
         if last is None or _get_key(last.plan) != _get_key(seen.plan):
             basis = None if last is None else DecisionBasis(self.last_owners, last.write_rates)
             outcome = None
@@ -113,7 +125,16 @@ class PlanTracker:
         is_old = last is not None and outcome is not None and outcome.is_settled and _is_unchanged(last, seen)
         if not is_old and seen.group.state is GroupState.STABLE:
             outcome = _update_outcome(outcome, basis, seen, self.consumers_per_replica)
-        return replace(self, outcome=outcome, last=seen, last_owners=last_owners, basis=basis)
+            unfollowed = self._track_difference(outcome, seen.plan, now)
+        return PlanTracker(self.consumers_per_replica, outcome, seen, last_owners, basis, unfollowed)
+
+    def _track_difference(
+        self, outcome: PlanOutcome | None, plan: GroupPlan | None, now: float
+    ) -> UnfollowedPlan | None:
+        if plan is None or outcome is None or not outcome.off_plan:
+            return None
+        first = now if self.last is not None else plan.time
+        return UnfollowedPlan(first if self.unfollowed is None else self.unfollowed.since, outcome)
 
 
 def _get_key(plan: GroupPlan | None) -> tuple[int, int] | None:

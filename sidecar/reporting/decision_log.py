@@ -4,8 +4,8 @@
    logged once.
 2. Only the leader writes decisions. A new leader reads the topic and continues with the next number.
 3. A leader that shuts down marks its last record as final.
-4. The page's history and the load forecast get what a new leader reads, and their own samples and seasons
-   are written now and then.
+4. The page's history, the load forecast and the loop's conditions get what a new leader reads; samples and
+   seasons are written now and then.
 """
 
 import logging
@@ -20,6 +20,7 @@ from confluent_kafka import KafkaException
 
 from trimtab.common.clock import Clock
 from trimtab.common.errors import PeerError
+from trimtab.sidecar.decision.condition import Condition
 from trimtab.sidecar.records.decision_record import (
     DecisionRecord,
     RecordTerms,
@@ -141,6 +142,7 @@ class DecisionRecorder:
         self._last_record: DecisionRecord | None = None
         self._last_is_known = False
         self._last_warning = ""
+        self._read_conditions: tuple[Condition, ...] = ()
         self.is_closing = False
         self._owns_thread = thread is None
         self._thread = thread or RecorderThread()
@@ -158,6 +160,11 @@ class DecisionRecorder:
         self._thread.wake()
         if self._owns_thread:
             self._thread.close()
+
+    def take_conditions(self) -> tuple[Condition, ...]:
+        """Return, once, those of the last record before this leader's; the control loop calls this."""
+        read, self._read_conditions = self._read_conditions, ()
+        return read
 
     def write_queued(self) -> None:
         """Write the queued records; the thread calls this."""
@@ -185,6 +192,7 @@ class DecisionRecorder:
                 self._log_failure(error)
                 return
             self._last_record = next(reversed(earlier), None)
+            self._read_conditions = () if self._last_record is None else self._last_record.conditions
             if self._history is not None:
                 self._history.restore(earlier, samples)
             if self.seasons is not None:

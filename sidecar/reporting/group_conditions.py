@@ -27,7 +27,7 @@ from trimtab.sidecar.model.autoscaling_policy import AutoscalingPolicy
 from trimtab.sidecar.model.hpa_behavior import Direction
 from trimtab.sidecar.model.observation import Observation, explain_unknown_state
 from trimtab.sidecar.plan_carrier import CarrierStatus
-from trimtab.sidecar.records.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.plan_outcome import UnfollowedPlan
 
 MAX_NAMED: Final = 3  # in a message
 MIN_REPLACEMENTS: Final = 3  # of dead replicas in a row, that are no accident
@@ -47,7 +47,7 @@ class GroupFacts:
     memory: DecisionMemory
     now: float  # seconds since the epoch
     carrier: CarrierStatus | None = None
-    outcome: PlanOutcome | None = None
+    unfollowed: UnfollowedPlan | None = None
 
     @property
     def metrics(self) -> DecisionMetrics:
@@ -375,9 +375,9 @@ def _find_unsteered_group(facts: GroupFacts) -> FoundCondition:
 
 
 def _find_unfollowed_plan(facts: GroupFacts) -> FoundCondition:
-    outcome, plan = facts.outcome, facts.model.plan
-    if outcome is None or not outcome.off_plan or facts.now - plan.time < facts.policy.startup_timeout:
+    if facts.unfollowed is None or facts.now - facts.unfollowed.since < facts.policy.startup_timeout:
         return None
+    outcome = facts.unfollowed.outcome
     message = f"plan {outcome.epoch}: {outcome.describe_difference()}"
     return "Elsewhere", message, "trimtab explain shows which and why; the leader's log names a fault"
 
@@ -405,6 +405,7 @@ FINDERS: Final[Mapping[ConditionType, Finder]] = {
     ConditionType.WRITE_RATE_UNKNOWN: _find_unknown_rates,
     ConditionType.SCALE_UP_SUSPENDED: _find_suspension,
     ConditionType.GROUP_UNSTEERED: _find_unsteered_group,
+    ConditionType.PLAN_NOT_FOLLOWED: _find_unfollowed_plan,
 }
 MODEL_FINDERS: Final[Mapping[ConditionType, Finder]] = {  # asked once there is a plan
     ConditionType.PARTITIONS_STUCK: _find_stuck_partitions,
@@ -418,7 +419,6 @@ MODEL_FINDERS: Final[Mapping[ConditionType, Finder]] = {  # asked once there is 
     ConditionType.REPLICAS_MISSING: _find_missing_replicas,
     ConditionType.REPLICAS_NOT_JOINED: _find_unjoined_replicas,
     ConditionType.FOREIGN_MEMBERS: _find_foreign_members,
-    ConditionType.PLAN_NOT_FOLLOWED: _find_unfollowed_plan,
     ConditionType.RACKS_UNCOVERED: _find_uncovered_racks,
 }
 UNOBSERVED_TYPES: Final = (ConditionType.GROUP_UNKNOWN, ConditionType.REQUESTS_FAILED)

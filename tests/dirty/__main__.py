@@ -22,6 +22,7 @@ from dirty.conditions import (
     measure_other_advice,
     measure_racks,
     measure_stranger,
+    measure_unplanned,
 )
 from dirty.pods import measure_pods
 from dirty.reading import measure_left_topics, measure_rare_commits
@@ -46,6 +47,7 @@ CASES: Final[Mapping[str, Callable[[DirtyRun], Figures]]] = {
     "open-transaction": measure_open_transaction,
     "other-advice": measure_other_advice,
     "stranger": measure_stranger,
+    "unplanned": measure_unplanned,
     "racks": measure_racks,
 }
 # Lowest and highest acceptable figure.

@@ -115,6 +115,25 @@ def measure_stranger(run: DirtyRun) -> Figures:
     return {}
 
 
+def measure_unplanned(run: DirtyRun) -> Figures:
+    """Workers that know no plans: that a further plan is not followed either ends nothing."""
+    topic = run.create_topic()
+    group, patience = f"group-of-{topic}", {"startup-timeout": "5 s"}
+    bench = SidecarBench(run.bootstrap, group, topic, run.folder, UNPLANNED_WORKER, **patience)
+    surfaces = Surfaces(bench.config, bench.log, group)
+    bench.flow.rate = 1.2 * CAPACITY
+    try:
+        bench.start("--stop-workers")
+        run.drive(surfaces, "PlanNotFollowed")
+        bench.flow.rate = 2.4 * CAPACITY
+        wait(lambda: bench.plan().replicas >= 3 and bench.is_settled(), "three workers read")
+        run.drive(surfaces, "PlanNotFollowed")
+        ended = "condition PlanNotFollowed has ended"
+        return {"ended": float(sum(ended in line for line in surfaces.lines))}
+    finally:
+        bench.close()
+
+
 def measure_racks(run: DirtyRun) -> Figures:
     """A reader in a rack without a replica."""
     topic = run.create_topic()

@@ -1,10 +1,12 @@
 """A stuck partition on a real broker: every surface tells it, and that it has ended."""
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from advised_group import AdvisedGroup, advise_group
+from sidecar_bench import SidecarBench
 
 pytestmark = pytest.mark.broker
 
@@ -39,3 +41,36 @@ def test_a_stuck_partition_is_told_everywhere_until_it_is_read(
     eventually(lambda: count(f"condition {STUCK} has ended"), 120)
     assert "Stuck" not in surfaces.run("doctor")[1]
     assert count(f"condition {STUCK}: ") == 1  # not in each iteration
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restarted_sidecar_knows_since_when(
+    bootstrap: str,
+    topic: Callable[..., str],
+    group: str,
+    tmp_path: Path,
+    eventually: Callable[..., None],
+    number: signal.Signals,
+) -> None:
+    """Its conditions began when the sidecar before it had found them."""
+    bench = SidecarBench(bootstrap, group, topic(partitions=8), tmp_path, pause="all")
+
+    def list_begins() -> set[tuple[int, float]]:
+        """Return the authors of records with their last begin of the pause."""
+        pauses = [
+            (record.author.pid, one.since)
+            for record in bench.store.read_decisions()
+            for one in record.conditions
+            if one.type == "ScalingPaused" and record.author is not None
+        ]
+        return set(dict(pauses).items())
+
+    try:
+        bench.start()
+        eventually(lambda: len(list_begins()) == 1, 60)
+        ((first, since),) = list_begins()
+        bench.stop(number)
+        bench.start()
+        eventually(lambda: {begin for pid, begin in list_begins() if pid != first} == {since}, 60)
+    finally:
+        bench.close()

@@ -30,7 +30,7 @@ from trimtab.consumer_sdk.lake.decoding.decoded_records import (
 from trimtab.consumer_sdk.lake.decoding.json_columns import find_wrapped, read_objects
 from trimtab.consumer_sdk.lake.decoding.json_settings import TimestampRules, prefix_rules
 from trimtab.consumer_sdk.lake.model.interfaces import Records
-from trimtab.consumer_sdk.lake.model.untyped_arrow import Array
+from trimtab.consumer_sdk.lake.model.untyped_arrow import Array, pc
 from trimtab.consumer_sdk.lake.schema.record_columns import find_name_problem
 
 _PAYLOAD: Final = "payload"

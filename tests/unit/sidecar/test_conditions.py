@@ -22,7 +22,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.custom_resource.resource_status import build_status, find_condition
 from trimtab.sidecar.custom_resource.scaler_resource import ScalerResource
-from trimtab.sidecar.decision.condition import Condition, ConditionType, track_conditions
+from trimtab.sidecar.decision.condition import Condition, ConditionType, restore_conditions, track_conditions
 from trimtab.sidecar.decision.decide import DRAIN_RETRIED, make_decision
 from trimtab.sidecar.decision.decision_memory import ConsumptionLimit, DecisionMemory, ScaleUpSuspension
 from trimtab.sidecar.diagnostics.doctor.checks import FindingLevel, report_condition
@@ -42,7 +42,7 @@ from trimtab.sidecar.model.observation import (
 from trimtab.sidecar.plan_carrier import CarrierStatus
 from trimtab.sidecar.records.decision_record import DecisionRecord, build_decision_record
 from trimtab.sidecar.records.iteration_report import IterationReport, LogReporter
-from trimtab.sidecar.records.plan_outcome import PlanOutcome
+from trimtab.sidecar.records.plan_outcome import PlanOutcome, UnfollowedPlan
 from trimtab.sidecar.reporting.group_conditions import GroupFacts, find_conditions
 from trimtab.sidecar.reporting.metrics import SidecarMetrics
 
@@ -150,7 +150,8 @@ SCENARIOS: Final[dict[ConditionType, Callable[[], GroupFacts]]] = {
         decide(observe()), carrier=CarrierStatus(is_steering=False, text="unsteered: led by a-1")
     ),
     ConditionType.PLAN_NOT_FOLLOWED: lambda: replace(
-        decide(observe()), outcome=PlanOutcome(7, 1, 5, 0.7, 0.9, 2, is_settled=True)
+        decide(observe()),
+        unfollowed=UnfollowedPlan(NOW - 120, PlanOutcome(7, 1, 5, 0.7, 0.9, 2, is_settled=True)),
     ),
     ConditionType.RACKS_UNCOVERED: cross_racks,
 }
@@ -279,6 +280,21 @@ def test_a_condition_keeps_its_begin_and_becomes_unknown_with_the_group() -> Non
     third = track_conditions(second, find_conditions(stuck), NOW + 60, is_observed=True)
     assert [(one.since, one.status) for one in third if one.type == "PartitionsStuck"] == [(NOW, "True")]
     assert all(one.type != "GroupUnknown" for one in third)
+
+
+def test_recorded_conditions_keep_their_begin_and_wait_to_be_found() -> None:
+    """After a restart what was recorded is unknown for a while; what is found again began long ago."""
+    found = find_conditions(decide(observe(backlog=50.0, stuck_partitions=frozenset(P[:2]))))
+    recorded = track_conditions((), found, NOW - 900, is_observed=True)
+    new = track_conditions((), find_conditions(lose_target()), NOW, is_observed=True)
+    restored = restore_conditions(new, recorded)
+    told = track_conditions(restored, (), NOW + 1, is_observed=True, keeps_unknown=True)
+    assert [(one.type, one.since, one.status) for one in told] == [("PartitionsStuck", NOW - 900, "Unknown")]
+    again = track_conditions(told, found, NOW + 2, is_observed=True, keeps_unknown=True)
+    assert [(one.since, one.status) for one in again] == [(NOW - 900, "True")]
+    assert track_conditions(again, (), NOW + 3, is_observed=True, keeps_unknown=True) == ()
+    assert track_conditions(told, (), NOW + 99, is_observed=True) == ()
+    assert [one.since for one in restore_conditions(again, recorded)] == [NOW - 900]
 
 
 def test_changed_figures_are_no_news(caplog: pytest.LogCaptureFixture) -> None:

@@ -176,3 +176,16 @@ def test_one_stuck_partition_is_no_rare_commit(estimator: LoadEstimator) -> None
     found = turns(estimator, 3, 20, moving=[B])
     assert found.learned.rare_commits is None
     assert found.stuck_partitions == {A}
+
+
+def test_a_partition_that_waits_for_its_turn_is_not_stuck(estimator: LoadEstimator) -> None:
+    """Beside a slow sink a consumer works for long on what it has fetched of another partition."""
+    group = ObservedGroup(GroupState.STABLE, (ObservedMember("one", "one", frozenset({A, B})),))
+    stuck: dict[float, frozenset[TopicPartition]] = {}
+    for turn in range(60):
+        ends, commits = dict.fromkeys((A, B), 20_000 + turn), {A: 0, B: 50 * turn}
+        readings = OffsetReadings((A, B), ends, {A: 0, B: 0}, commits)
+        found = estimator.estimate_load(STEP * turn, readings, group)
+        stuck[STEP * turn] = found.stuck_partitions
+    assert not any(found for time, found in stuck.items() if time < 400)
+    assert stuck[STEP * 59] == {A}  # not for ever

@@ -14,6 +14,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.common.errors import InvalidPayloadError
+from trimtab.sidecar.decision.condition import ConditionType, build_condition
 from trimtab.sidecar.decision.decision import (
     MAX_LISTED_MOVES,
     DecisionMetrics,
@@ -288,6 +289,19 @@ def test_the_history_of_before_the_start_is_shown(archive: Archive, eventually: 
     made.close()
     assert history.shown == [([41], [1])]
     assert [sample.slot for sample in archive.samples] == [1, 2, 3]
+
+
+def test_conditions_of_before_the_start_are_given_once(
+    recorder: DecisionRecorder, archive: Archive, eventually: Any
+) -> None:
+    """They are those of the last record of another process, not this one's own."""
+    stuck = replace(build_condition(ConditionType.PARTITIONS_STUCK, "NoCommits", "a", "b"), since=7.0)
+    archive.kept.append(replace(record(1.0, "of an earlier sidecar"), conditions=(stuck,)))
+    assert recorder.take_conditions() == ()
+    for count in (2, 3):
+        recorder(scaled_out() if count == 2 else report(100.0))
+        eventually(lambda: len(archive.kept) == count)  # noqa: B023 - waited for here
+        assert recorder.take_conditions() == ((stuck,) if count == 2 else ())
 
 
 def test_iteration_never_waits(recorder: DecisionRecorder, archive: Archive, eventually: Any) -> None:

@@ -81,8 +81,10 @@ class ScriptedGroup:
         self.plan = replace(self.plan, epoch=self.plan.epoch + 1, target=target)
 
 
-def track(tracker: PlanTracker, group: ScriptedGroup, seen: Observation | None = None) -> PlanTracker:
-    return tracker.track_outcome(seen or group.seen(), group.owners)
+def track(
+    tracker: PlanTracker, group: ScriptedGroup, seen: Observation | None = None, now: float = NOW
+) -> PlanTracker:
+    return tracker.track_outcome(seen or group.seen(), group.owners, now)
 
 
 def told_of(tracker: PlanTracker) -> PlanOutcome:
@@ -188,6 +190,25 @@ def test_rebalance_keeps_the_last_outcome() -> None:
     group.reads["w1"] = set()
     again = track(settled, group, group.seen(GroupState.REBALANCING))
     assert told_of(again) == told_of(settled)
+
+
+def test_a_further_plan_that_is_not_followed_begins_nothing_anew() -> None:
+    """Off plan since the first difference, through each new plan and its rebalance, until one is followed."""
+    group = small()
+    tracker = track(PlanTracker(), group)
+    assert tracker.unfollowed is None
+    owned = dict(group.reads)
+    for now, states in ((NOW, [GroupState.STABLE]), (NOW + 5, [GroupState.REBALANCING, GroupState.STABLE])):
+        group.aim(w1=set(), w2={A, B, C, D})
+        for state in states:
+            tracker = track(tracker, group, group.seen(state), now)
+            assert tracker.unfollowed is not None
+            assert tracker.unfollowed.since == NOW
+    assert tracker.unfollowed == (NOW, told_of(tracker))
+    restarted = track(PlanTracker(), group, now=NOW + 9)
+    assert restarted.unfollowed == (group.plan.time, told_of(restarted))
+    group.aim(**owned)
+    assert track(tracker, group).unfollowed is None
 
 
 def test_departed_consumer_explains_the_difference() -> None:
