@@ -25,10 +25,10 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_SCHEMA
+from trimtab.consumer_sdk.lake.writer.otel_flush_spans import link_producers
 from trimtab.consumer_sdk.queues.kmq.kmq_queue import KmqQueue
 from trimtab.consumer_sdk.queues.message import QueueMessage
 from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
-from trimtab.consumer_sdk.telemetry.otel_flush_spans import link_producers
 
 BATCH = 500
 HOOK = """            if self._spans.is_on and messages:

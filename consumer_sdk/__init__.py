@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from trimtab.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from trimtab.consumer_sdk.consumer.async_consumer import AsyncConsumer
+    from trimtab.consumer_sdk.consumer.asyncio.async_consumer import AsyncConsumer
     from trimtab.consumer_sdk.consumer.consumer import Consumer
     from trimtab.consumer_sdk.errors import (
         BrokerUnreachableError,
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
         GroupMembershipError,
         InvalidSettingError,
     )
-    from trimtab.consumer_sdk.group_view import GroupView
+    from trimtab.consumer_sdk.membership.group_view import GroupView
 
 __all__ = [
     "AsyncConsumer",
@@ -28,12 +28,12 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "AsyncConsumer": "trimtab.consumer_sdk.consumer.async_consumer",
+        "AsyncConsumer": "trimtab.consumer_sdk.consumer.asyncio.async_consumer",
         "Consumer": "trimtab.consumer_sdk.consumer.consumer",
         **dict.fromkeys(
             ("BrokerUnreachableError", "ConsumerClosedError", "GroupMembershipError", "InvalidSettingError"),
             "trimtab.consumer_sdk.errors",
         ),
-        "GroupView": "trimtab.consumer_sdk.group_view",
+        "GroupView": "trimtab.consumer_sdk.membership.group_view",
     },
 )

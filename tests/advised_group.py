@@ -1,5 +1,6 @@
 """A group that a sidecar advises: its load, one reader that can be told what to leave, and all surfaces."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,12 +9,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import yaml
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 from sidecar_bench import PARTITIONS, Flow, run_beside_readers
 
@@ -24,13 +26,20 @@ CONDITION: Final = r'^trimtab_condition{[^}]*severity="(\w+)",type="(\w+)"} 1.0$
 WANTED: Final = "ScalingPaused"  # has no alert, for somebody has asked for it
 ALL: Final = frozenset(range(PARTITIONS))
 WELL: Final = "all checks passed"
+NO_SETTINGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Reader:
-    """Reads and commits; leaves the partitions numbered `left`, as if a record there failed for ever."""
+    """Reads and commits; leaves the partitions numbered `left`, as if a record there failed for ever.
 
-    def __init__(self, bootstrap: str, group: str, topic: str, commit_s: float) -> None:
+    With a `halt` it commits this as their reason, as the lake's writer does. `more` are client settings.
+    """
+
+    def __init__(
+        self, bootstrap: str, group: str, topic: str, commit_s: float, more: Mapping[str, str]
+    ) -> None:
         self.left: frozenset[int] = frozenset()
+        self.halt = ""
         self.is_away = Event()  # while it is set, nobody reads
         self._topic = topic
         self._config = {
@@ -39,6 +48,7 @@ class Reader:
             "client.id": "reader",
             "auto.offset.reset": "earliest",
             "auto.commit.interval.ms": int(1000 * commit_s),
+            **more,
         }
 
     def run(self, stop: Event) -> None:
@@ -58,8 +68,19 @@ class Reader:
                 now = self.left
                 consumer.resume([RawPartition(self._topic, n) for n in left - now])
                 consumer.pause([RawPartition(self._topic, n) for n in now - left])
+                self._commit_halt(consumer, now - left)
                 left = now
         consumer.close()
+
+    def _commit_halt(self, consumer: Consumer, numbers: frozenset[int]) -> None:
+        if not (self.halt and numbers):
+            return
+        with suppress(KafkaException):  # nothing has been read since the last commit
+            consumer.commit(asynchronous=False)
+        metadata = json.dumps({"halted": self.halt})
+        unchanged = consumer.committed([RawPartition(self._topic, n) for n in numbers])
+        halted = [RawPartition(p.topic, p.partition, p.offset, metadata) for p in unchanged]
+        consumer.commit(offsets=halted, asynchronous=False)
 
 
 @dataclass(frozen=True)
@@ -142,7 +163,14 @@ class AdvisedGroup:
 
 @contextmanager
 def advise_group(
-    bootstrap: str, topic: str, folder: Path, commit_s: float = 0.5, *, is_away: bool = False, **more: Any
+    bootstrap: str,
+    topic: str,
+    folder: Path,
+    commit_s: float = 0.5,
+    *,
+    is_away: bool = False,
+    client: Mapping[str, str] = NO_SETTINGS,
+    **more: Any,
 ) -> Generator[AdvisedGroup]:
     """Run a sidecar that only advises, beside one reader, which may come later, and a load of 20 kB/s."""
     group, config, log = f"group-of-{topic}", folder / f"{topic}.yaml", folder / f"{topic}.log"
@@ -151,7 +179,7 @@ def advise_group(
     settings |= {f"{name}-topic": f"{group}.{name}s" for name in ("plan", "write-rate", "decision")}
     renamed = {name.replace("_", "-"): value for name, value in more.items()}
     config.write_text(yaml.safe_dump({k: v for k, v in (settings | renamed).items() if v is not None}))
-    reader, stop = Reader(bootstrap, group, topic, commit_s), Event()
+    reader, stop = Reader(bootstrap, group, topic, commit_s, client), Event()
     if is_away:
         reader.is_away.set()
     flow = Flow(bootstrap, topic)

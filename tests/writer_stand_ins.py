@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.keyed_changes import KeyedChanges
 from trimtab.consumer_sdk.lake.interfaces import (

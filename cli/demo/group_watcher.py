@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.demo.scenario import DEMO_CONSUMER_CAPACITY
 from trimtab.common.clock import Clock
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 from trimtab.consumer_sdk.log_rate_limit import QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.sidecar.decision.decision import join_reasons

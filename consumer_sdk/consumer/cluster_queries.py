@@ -8,12 +8,12 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.common.clock import Clock
-from trimtab.consumer_sdk.consumer.client_adapters import encode_group_metadata
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset, OffsetResetHandler
+from trimtab.consumer_sdk.client.client_adapters import encode_group_metadata
+from trimtab.consumer_sdk.client.membership_events import MembershipEnded, PartitionsLost
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset, OffsetResetHandler
+from trimtab.consumer_sdk.client.settings import ConsumerSettings
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
-from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
 from trimtab.consumer_sdk.errors import ConsumerClosedError
-from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost
 from trimtab.consumer_sdk.membership.membership import Membership
 
 

@@ -39,26 +39,15 @@ from confluent_kafka import TopicPartition as RawPartition
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
-from trimtab.consumer_sdk.consumer.client_adapters import (
+from trimtab.consumer_sdk.client.client_adapters import (
     check_subscription,
     create_data_plane,
     partition_of,
     to_partition,
 )
-from trimtab.consumer_sdk.consumer.fair_consumer import FairConsumer
-from trimtab.consumer_sdk.consumer.fair_lock import FairLock
-from trimtab.consumer_sdk.consumer.fetch_control import (
-    resolve_start_offsets,
-    seek_back,
-    stop_fetching,
-    warm_up_connections,
-)
-from trimtab.consumer_sdk.consumer.handler_time import HandlerTime
-from trimtab.consumer_sdk.consumer.offset_reset import REPORTING_CONFIG, OffsetResetHandler
-from trimtab.consumer_sdk.consumer.partition_control import PartitionControl
-from trimtab.consumer_sdk.consumer.partition_state import PartitionState
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
-from trimtab.consumer_sdk.membership.events import (
+from trimtab.consumer_sdk.client.fair_consumer import FairConsumer
+from trimtab.consumer_sdk.client.fair_lock import FairLock
+from trimtab.consumer_sdk.client.membership_events import (
     CommitCompleted,
     MembershipEnded,
     MembershipEvent,
@@ -66,7 +55,18 @@ from trimtab.consumer_sdk.membership.events import (
     PartitionsLost,
     PartitionsRevoked,
 )
-from trimtab.consumer_sdk.membership.group_data_plane import GroupDataPlane
+from trimtab.consumer_sdk.client.offset_reset import REPORTING_CONFIG, OffsetResetHandler
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
+from trimtab.consumer_sdk.consumer.fetch_control import (
+    resolve_start_offsets,
+    seek_back,
+    stop_fetching,
+    warm_up_connections,
+)
+from trimtab.consumer_sdk.consumer.handler_time import HandlerTime
+from trimtab.consumer_sdk.consumer.partition_control import PartitionControl
+from trimtab.consumer_sdk.consumer.partition_state import PartitionState
+from trimtab.consumer_sdk.membership.broker_assigned.group_data_plane import GroupDataPlane
 from trimtab.consumer_sdk.membership.membership import Membership
 from trimtab.consumer_sdk.telemetry.factory import open_consumer_spans
 
@@ -414,11 +414,11 @@ class Consumer(PartitionControl):
 
     def _create_member(self) -> Membership:
         if isinstance(self._data_plane, GroupDataPlane):
-            from trimtab.consumer_sdk.membership import broker_assigned_member  # noqa: PLC0415 - as below
+            from trimtab.consumer_sdk.membership.broker_assigned import broker_assigned_member  # noqa: PLC0415 - as below
 
             return broker_assigned_member.BrokerAssignedMember(self._settings, self._clock, self._data_plane)
         # kafka-python and numpy, half of the time of an import: only a consumer that joins needs them
-        from trimtab.consumer_sdk.membership import member  # noqa: PLC0415
+        from trimtab.consumer_sdk.membership.classic import member  # noqa: PLC0415
 
         return member.GroupMember(self._settings, self._clock, self._wake_fetch)
 

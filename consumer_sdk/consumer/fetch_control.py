@@ -9,7 +9,7 @@ from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.consumer.client_adapters import partition_of, to_partition
+from trimtab.consumer_sdk.client.client_adapters import partition_of, to_partition
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
 
 log = logging.getLogger("trimtab.consumer_sdk")

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.consumer.client_adapters import (
+from trimtab.consumer_sdk.client.client_adapters import (
     has_offset,
     list_client_errors,
     offsets_to_commit,
@@ -23,12 +23,12 @@ from trimtab.consumer_sdk.consumer.client_adapters import (
     to_partition,
     to_raw_offsets,
 )
+from trimtab.consumer_sdk.client.fair_lock import FairLock
+from trimtab.consumer_sdk.client.membership_events import CommitCompleted, CommitPosition
 from trimtab.consumer_sdk.consumer.cluster_queries import ClusterQueries
-from trimtab.consumer_sdk.consumer.fair_lock import FairLock
 from trimtab.consumer_sdk.consumer.fetch_control import stop_fetching
 from trimtab.consumer_sdk.consumer.handler_time import HandlerTime
 from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
-from trimtab.consumer_sdk.membership.events import CommitCompleted, CommitPosition
 from trimtab.consumer_sdk.membership.membership import Membership
 from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
 

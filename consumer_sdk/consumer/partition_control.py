@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import TopicPartition as RawPartition
 
-from trimtab.consumer_sdk.consumer.client_adapters import to_partition
+from trimtab.consumer_sdk.client.client_adapters import to_partition
 from trimtab.consumer_sdk.consumer.fetch_control import stop_fetching
 from trimtab.consumer_sdk.consumer.offset_commits import OffsetCommits
 

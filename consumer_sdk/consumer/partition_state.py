@@ -15,15 +15,15 @@ from typing import Any
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.consumer.client_adapters import has_offset, to_partition
-from trimtab.consumer_sdk.membership.commit_metadata import (
+from trimtab.consumer_sdk.client.client_adapters import has_offset, to_partition
+from trimtab.consumer_sdk.client.commit_metadata import (
     COMMIT_METADATA_TERMINATOR,
     add_facts,
     encode_handover,
     encode_release,
     parse_release,
 )
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
 
 
 @dataclass(slots=True)

@@ -25,9 +25,9 @@ from trimtab.common.settings.settings_model import (
     validate_settings,
 )
 from trimtab.common.telemetry.export import TELEMETRY_SETTING, export_telemetry
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.consumer.fetch_throttle import FetchThrottle
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.lake import connection
 from trimtab.consumer_sdk.lake.interfaces import ConsumedMessage, Lake

@@ -1,1 +1,1 @@
-"""The control plane: a kafka-python group member in a thread of its own; it never fetches."""
+"""The control plane: who is a member of the group, by either protocol, and what its leader knows."""

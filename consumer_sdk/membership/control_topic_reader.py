@@ -21,7 +21,7 @@ from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.record_parts import PartAssembler
 from trimtab.common.control_topics.write_rates import TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.consumer_sdk.consumer.settings import ConsumerSettings
+from trimtab.consumer_sdk.client.settings import ConsumerSettings
 from trimtab.consumer_sdk.log_rate_limit import LIBRDKAFKA_LOGGER, QUIET_LOG_LEVEL
 from trimtab.consumer_sdk.membership.group_lag import GroupLag
 
@@ -39,6 +39,7 @@ READER_SETTINGS: Final[Mapping[str, Any]] = {
     "topic.metadata.propagation.max.ms": 0,
 }
 
+CONTROL_TOPICS_READ_TIMEOUT_S: Final = 3.0  # delays the first join, which needs the load and plan in them
 CONTROL_TOPIC_LOOKUP_INTERVAL_S: Final = 5.0  # of a missing control topic
 CONTROL_TOPIC_POLL_S: Final = 0.19  # a record ends it, a stop does not; confluent-kafka wakes after 0.2 s
 RETRY_DELAY_S: Final = 0.1

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.consumer_sdk.membership.events import CommitPosition, MembershipEvent, OwnershipCheck
+from trimtab.consumer_sdk.client.membership_events import CommitPosition, MembershipEvent, OwnershipCheck
 
 
 class Membership(Protocol):

@@ -13,7 +13,7 @@ from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security import client_config
 from trimtab.common.kmq_offset_metadata import markers_topic, tracker_group
 from trimtab.common.settings.settings_model import Duration, Parsed, SettingsModel, setting, validate_settings
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 from trimtab.consumer_sdk.errors import UnsupportedByProtocolError, UnsupportedQueueOperationError
 
 log = logging.getLogger("trimtab.queues")

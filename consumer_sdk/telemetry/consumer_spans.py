@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import Message
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
 
 NOTHING: Final[AbstractContextManager[None]] = nullcontext()
 

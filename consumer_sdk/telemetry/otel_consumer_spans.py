@@ -21,8 +21,8 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.telemetry import spans
 from trimtab.common.telemetry.otel_export import ensure_tracing
-from trimtab.consumer_sdk.consumer.client_adapters import partition_of
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.client.client_adapters import partition_of
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
 from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 from trimtab.consumer_sdk.telemetry.consumer_spans import ConsumerSpans
 

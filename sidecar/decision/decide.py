@@ -152,7 +152,7 @@ def record_execution(
     match decision.action:
         case ScalingAction.REPLACE | ScalingAction.SURGE:
             recent = (t for t in memory.replacements if t >= now - RESTART_BACKOFF_RESET_S)
-            return replace(memory, replacements=(*recent, now))
+            return replace(memory, replacements=(*recent, now), failed_start=decision.failure)
         case ScalingAction.STOP if set(decision.replicas_to_stop) & set(observation.pending_restarts):
             # The replacement reads already: the backoff must not slow a long rolling restart down.
             return replace(memory, replacements=())

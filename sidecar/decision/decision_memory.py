@@ -73,6 +73,7 @@ class DecisionMemory:
     last_change: float | None = None
     scale_events: tuple[ScaleEvent, ...] = ()
     replacements: tuple[float, ...] = ()  # starts of replicas for dead ones, and during a restart
+    failed_start: str = ""  # why the last of these failed
     short_since: float | None = None  # since when fewer replicas run than planned
     overfull_since: float | None = None  # since when a consumer exceeds the headroom
     last_owners: Mapping[TopicPartition, str] = field(default_factory=dict[TopicPartition, str])

@@ -360,7 +360,8 @@ class ControlLoop:
                 self._plan_known = False  # the leader may have published another
             elif decision.action in (ScalingAction.REPLACE, ScalingAction.SURGE):
                 # A failed start counts for the backoff, or the loop would retry at once.
-                self._memory = record_execution(decision, observation, self._memory, now)
+                failed = replace(decision, failure=str(error))
+                self._memory = record_execution(failed, observation, self._memory, now)
             return replace(decision, failure=str(error))
         self._memory = record_execution(decision, observation, self._memory, now)
         if started:

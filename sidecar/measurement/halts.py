@@ -14,6 +14,7 @@ from trimtab.assignor.model import TopicPartition
 from trimtab.common.units import format_first
 
 MAX_REASON: Final = 500  # characters: other clients write their own metadata
+_MIN_SENTENCE: Final = 60  # characters, which name a partition
 
 
 def parse_halts(commit_metadata: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
@@ -22,15 +23,22 @@ def parse_halts(commit_metadata: Mapping[TopicPartition, str]) -> dict[TopicPart
     return {partition: reason for partition, reason in found.items() if reason}
 
 
-def describe_halts(halts: Mapping[TopicPartition, str]) -> list[str]:
-    """Return one sentence for each reason."""
+def describe_halts(halts: Mapping[TopicPartition, str], max_chars: int) -> str:
+    """Return one sentence for each reason, cut where all do not fit, so that each partition is named."""
     by_reason: defaultdict[str, list[TopicPartition]] = defaultdict(list)
     for partition, reason in sorted(halts.items()):
         by_reason[reason].append(partition)
-    return [
+    sentences = [
         f"{format_first(partitions)} {'are' if partitions[1:] else 'is'} not read: {reason}"
         for reason, partitions in by_reason.items()
     ]
+    if len(text := "; ".join(sentences)) <= max_chars:
+        return text
+    most = max_chars // _MIN_SENTENCE - 1
+    if rest := len(sentences[most:]):
+        sentences[most:] = [f"and {rest} more reasons"]
+    share = max_chars // len(sentences) - len("; ")
+    return "; ".join(s if len(s) <= share else f"{s[: share - 1]}…" for s in sentences)
 
 
 def _parse_halt(metadata: str) -> str:

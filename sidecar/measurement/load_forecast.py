@@ -88,7 +88,7 @@ class ForecastStatus:
         if self.error_ratio is None and not self.is_used:
             return "Forecast: none until two seasons have been measured"
         record = "" if self.error_ratio is None else f"{self.error_ratio:.2f} of "
-        proof = f"over the last season its squared errors are {record}those of rates as they are"
+        proof = f"over the last season its squared errors are {record}the naive forecast's"
         if not self.is_used:
             return f"Forecast: not used; {proof}, it is used below {GATE:g}"
         sign = "-" if self.change < 0 else "+"

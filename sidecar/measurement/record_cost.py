@@ -58,9 +58,9 @@ class RecordCostStatus:
         """Return the cost, and why it is used or not, as one sentence."""
         count = format_count(self.predictions, "prediction")
         if self.error_ratio is None:
-            least = f"{MIN_PREDICTIONS} of consumers that tell their handler time"
+            least = f"{MIN_PREDICTIONS} of consumers that report their handler time"
             return f"Record cost: not known after {count}, it takes {least}"
-        ratio = f"{self.error_ratio:.2f} of those of bytes alone"
+        ratio = f"{self.error_ratio:.2f} of the bytes-only model's"
         proof = f"over {count} its squared errors are {ratio}"
         if not self.is_used:
             return f"Record cost: not used; {proof}, it is used below {GATE:g}"

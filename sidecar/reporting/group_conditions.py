@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.units import format_bytes, format_count, format_first, format_name_list, format_rate
-from trimtab.sidecar.decision.condition import Condition, ConditionType, build_condition
+from trimtab.sidecar.decision.condition import MAX_MESSAGE_CHARS, Condition, ConditionType, build_condition
 from trimtab.sidecar.decision.decide import DRAIN_RETRIED, RESTART_BACKOFF_RESET_S
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingDecision
 from trimtab.sidecar.decision.decision_memory import DecisionMemory
@@ -90,7 +90,7 @@ def find_failed_requests(errors: Iterable[str]) -> FoundCondition:
 def find_halted_partitions(halts: Mapping[TopicPartition, str]) -> FoundCondition:
     """Find partitions that their consumer does not read for an error."""
     remedy = "mend what it names; tables are tried again by themselves, partitions when assigned"
-    return ("Halted", "; ".join(describe_halts(halts)), remedy) if halts else None
+    return ("Halted", describe_halts(halts, MAX_MESSAGE_CHARS), remedy) if halts else None
 
 
 def build_found(kind: ConditionType, found: FoundCondition) -> tuple[Condition, ...]:
@@ -111,9 +111,16 @@ def _find_failed_requests(facts: GroupFacts) -> FoundCondition:
 
 
 def _find_failed_decision(facts: GroupFacts) -> FoundCondition:
-    failure = facts.decision.failure
-    what = f"{facts.decision.action} was not carried out: {failure}"
-    return ("NotCarriedOut", what, "mend the cause; each iteration tries again") if failure else None
+    failure, action = facts.decision.failure, str(facts.decision.action)
+    if not failure and _lacks_replica(facts):  # between two attempts nothing is better
+        failure, action = facts.memory.failed_start, "the start of a replica"
+    what = f"{action} was not carried out: {failure}"
+    return ("NotCarriedOut", what, "mend the cause; it is tried again by itself") if failure else None
+
+
+def _lacks_replica(facts: GroupFacts) -> bool:
+    running, planned = facts.metrics.running_replicas, facts.metrics.planned_replicas
+    return bool(facts.observation.pending_restarts) or (running or 0) < (planned or 0)
 
 
 def _find_stuck_partitions(facts: GroupFacts) -> FoundCondition:

@@ -95,7 +95,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
         default=False,
     )
     weight_source: Literal["write-rate", "prometheus"] = setting(
-        "What a partition weighs: its write rate, or what `weight-query` tells; see "
+        "What a partition weighs: its write rate, or what `weight-query` returns; see "
         "[weights from Prometheus](measuring.md#weights-from-prometheus).",
         default="write-rate",
     )
@@ -141,7 +141,7 @@ class SidecarOptions(SettingsModel, owner="the sidecar"):
     )
     scale_down_stabilization_window: Duration = setting(
         "Scale-down uses the highest recommendation of this window, "
-        "unless a load forecast tells that the load will not return.",
+        "unless a load forecast shows that the load will not return.",
         default=120.0,
     )
     cooldown: Duration = setting("Shortest time between two scaling decisions.", default=30.0)

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.topic_partition import TopicPartition
+from trimtab.consumer_sdk.client.membership_events import MembershipEnded, PartitionsLost
 from trimtab.consumer_sdk.consumer.consumer import Consumer
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
-from trimtab.consumer_sdk.membership.events import MembershipEnded, PartitionsLost
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.fetching import Fetcher
 from trimtab.testing.simulation.membership import Client, ClientSettings, Cluster

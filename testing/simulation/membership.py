@@ -33,8 +33,8 @@ from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.membership.coordinator import MemberCoordinator
-from trimtab.consumer_sdk.membership.received_assignment import withhold_promised
+from trimtab.consumer_sdk.membership.classic.coordinator import MemberCoordinator
+from trimtab.consumer_sdk.membership.classic.received_assignment import withhold_promised
 from trimtab.testing.simulation import broker, green
 from trimtab.testing.simulation.broker import Answer, Group, Log
 from trimtab.testing.simulation.event_loop import Manager, Net, run

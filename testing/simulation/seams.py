@@ -14,7 +14,8 @@ from unittest import mock
 from kafka.coordinator import heartbeat
 
 from trimtab.consumer_sdk.consumer import consumer
-from trimtab.consumer_sdk.membership import control_topic_reader, group_commits, member
+from trimtab.consumer_sdk.membership import control_topic_reader
+from trimtab.consumer_sdk.membership.classic import group_commits, member
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.fetching import Fetcher
 from trimtab.testing.simulation.host import Host, SimulatedControlReader

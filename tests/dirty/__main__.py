@@ -16,7 +16,13 @@ from time import monotonic
 from typing import Final
 
 from cluster.binaries import NAMES, find
-from dirty.conditions import measure_advised, measure_managed, measure_other_advice, measure_stranger
+from dirty.conditions import (
+    measure_advised,
+    measure_managed,
+    measure_other_advice,
+    measure_racks,
+    measure_stranger,
+)
 from dirty.pods import measure_pods
 from dirty.reading import measure_left_topics, measure_rare_commits
 from dirty.run import DirtyRun, Figures
@@ -40,6 +46,7 @@ CASES: Final[Mapping[str, Callable[[DirtyRun], Figures]]] = {
     "open-transaction": measure_open_transaction,
     "other-advice": measure_other_advice,
     "stranger": measure_stranger,
+    "racks": measure_racks,
 }
 # Lowest and highest acceptable figure.
 LIMITS: Final[Mapping[str, tuple[float, float]]] = {
@@ -59,7 +66,7 @@ def main() -> None:
     for program in NAMES if "pods" in (options.only or CASES) else ():
         find(program)  # or build it, before anything is measured
     with (
-        EmbeddedBroker() as broker,
+        EmbeddedBroker(properties={"broker.rack": "r1"}) as broker,
         TemporaryDirectory() as folder,
         ThreadPoolExecutor(options.at_a_time) as pool,
     ):

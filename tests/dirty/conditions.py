@@ -16,6 +16,8 @@ LOST_PROMETHEUS = {
 }
 UNPLANNED_WORKER = Path(__file__).parents[1] / "kafka" / "librdkafka_worker.py"
 STARTS_SLOWLY = [sys.executable, "-c", "import time; time.sleep(600)", "{instance}"]
+MISSING = ["/no/such/worker", "{instance}"]
+OTHER_RACK = {"client.rack": "r2", "group.protocol": "consumer"}
 DIES = [sys.executable, "-c", "raise SystemExit(1)", "{instance}"]
 
 
@@ -29,6 +31,10 @@ def measure_advised(run: DirtyRun) -> Figures:
         run.drive(surfaces, "PartitionsStuck")
         reader.left = ALL
         run.drive(surfaces, "ConsumersStuck")
+        reader.left = frozenset()
+        _wait_until_well(group)
+        reader.halt, reader.left = "no column ts", frozenset({1})
+        run.drive(surfaces, "PartitionsHalted")
         reader.left = frozenset()
         _wait_until_well(group)
         reader.is_away.set()
@@ -72,6 +78,7 @@ def measure_managed(run: DirtyRun) -> Figures:
     bench.flow.rate = 0.5 * CAPACITY
     try:
         for worker, kinds in (
+            (MISSING, ("DecisionFailed",)),
             (STARTS_SLOWLY, ("ReplicasNotJoined", "NothingConsumed")),
             (DIES, ("ReplicasMissing", "NothingConsumed")),
         ):
@@ -84,6 +91,7 @@ def measure_managed(run: DirtyRun) -> Figures:
         _restart(bench, pause="scale-down")
         bench.flow.rate = 0.3 * CAPACITY
         run.drive(surfaces, "ScalingPaused", "ScaleDownBlocked")
+        _drive_unknown_group(run, surfaces, bench.state / "workers")
     finally:
         bench.close()
     return {}
@@ -105,6 +113,25 @@ def measure_stranger(run: DirtyRun) -> Figures:
         stranger.wait(60)
         bench.close()
     return {}
+
+
+def measure_racks(run: DirtyRun) -> Figures:
+    """A reader in a rack without a replica."""
+    topic = run.create_topic()
+    with advise_group(run.bootstrap, topic, run.folder, client=OTHER_RACK, heuristic="rack-aware") as group:
+        run.drive(group.surfaces, "RacksUncovered")
+    return {}
+
+
+def _drive_unknown_group(run: DirtyRun, surfaces: Surfaces, workers: Path) -> None:
+    """Let the target list no workers, as after a fault of its disk."""
+    away = workers.rename(workers.with_name("away"))
+    workers.touch()
+    try:
+        run.drive(surfaces, "GroupUnknown")
+    finally:
+        workers.unlink()
+        away.rename(workers)
 
 
 def _restart(bench: SidecarBench, **changes: object) -> None:

@@ -52,7 +52,7 @@ from history.anomalies import count_kinds, find_anomalies, longest_lag
 from history.events import History, Write
 from object_store.rig import ObjectStoreRig
 from object_store.servers import CREDENTIALS
-from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
+from trimtab.consumer_sdk.client.settings import CLASSIC_PROTOCOL
 
 LINKS: Final = 5
 BROKER_DISK: Final = "1g"

@@ -12,7 +12,7 @@ from typing import Final
 
 from writer_steps import FLUSH_STEPS, REBALANCE_STEPS
 
-from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
+from trimtab.consumer_sdk.client.settings import CLASSIC_PROTOCOL
 
 SESSION: Final = 4.0
 """Session timeout of the consumers in seconds: a freeze or a cut may be shorter or longer."""

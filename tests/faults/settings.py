@@ -9,7 +9,7 @@ from faults.broker import HEARTBEAT_MS, PARTITIONS, PASSWORD, USER
 from faults.schedule import SESSION, Kind
 from faults.supervisor import LEAST, MOST
 from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
-from trimtab.consumer_sdk.consumer.settings import CLASSIC_PROTOCOL
+from trimtab.consumer_sdk.client.settings import CLASSIC_PROTOCOL
 
 GROUP: Final = "fire"
 NAMESPACE: Final = "fire"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from trimtab.common.errors import SettingError
 from trimtab.common.kafka_security.secrets import resolve_secrets
 from trimtab.common.settings.config_file import load_config_file
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 from trimtab.consumer_sdk.lake.ingest import parse_ingest_settings
 from trimtab.consumer_sdk.queues.settings import parse_queue_settings
 from trimtab.sidecar.settings.settings import load_settings, read_settings_file

@@ -17,7 +17,7 @@ from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kmq_offset_metadata import OpenMessages, decode_open_messages
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.diagnostics.explanation import (

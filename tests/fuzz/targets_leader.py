@@ -13,7 +13,7 @@ from trimtab.assignor.rebalance.consumer_protocol import decode_assignment, deco
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData
 from trimtab.common.errors import InvalidPayloadError
-from trimtab.consumer_sdk.membership.received_assignment import is_readable_assignment
+from trimtab.consumer_sdk.membership.classic.received_assignment import is_readable_assignment
 
 MEMBER: Final = MemberUserData(
     5.0, "w", True, "r", "d", (("t", (1, 2)),), (("u", (0,)),), 4  # noqa: FBT003 - by position

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.consumer_sdk import Consumer, GroupMembershipError
 from trimtab.consumer_sdk.errors import UnsupportedByProtocolError
-from trimtab.consumer_sdk.membership import broker_assigned_member
+from trimtab.consumer_sdk.membership.broker_assigned import broker_assigned_member
 
 pytestmark = pytest.mark.broker
 

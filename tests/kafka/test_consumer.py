@@ -16,9 +16,9 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.kafka_protocol import apis
 from trimtab.common.kafka_protocol.brokers import Brokers
 from trimtab.consumer_sdk import Consumer, GroupMembershipError
+from trimtab.consumer_sdk.client.membership_events import PartitionsRevoked
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
-from trimtab.consumer_sdk.membership import coordinator, group_commits
-from trimtab.consumer_sdk.membership.events import PartitionsRevoked
+from trimtab.consumer_sdk.membership.classic import coordinator, group_commits
 from trimtab.consumer_sdk.membership.lease import Lease
 
 pytestmark = pytest.mark.broker

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from trimtab.consumer_sdk import Consumer, ConsumerClosedError, GroupMembershipError
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
-from trimtab.consumer_sdk.membership import member as member_module
+from trimtab.consumer_sdk.membership.classic import member as member_module
 
 pytestmark = pytest.mark.broker
 

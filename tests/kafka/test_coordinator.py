@@ -7,8 +7,8 @@ import pytest
 from kafka.structs import TopicPartition as KafkaPartition
 
 from trimtab.common.clock import SystemClock
-from trimtab.consumer_sdk.membership import coordinator, group_commits
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
+from trimtab.consumer_sdk.membership.classic import coordinator, group_commits
 
 pytestmark = pytest.mark.broker
 

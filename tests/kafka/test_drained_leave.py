@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership.classic import coordinator
 
 pytestmark = pytest.mark.broker
 

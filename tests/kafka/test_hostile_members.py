@@ -16,7 +16,7 @@ from kafka.errors import UnknownError
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership.classic import coordinator
 from trimtab.sidecar.diagnostics.doctor.broker_checks import run_broker_checks
 from trimtab.sidecar.diagnostics.doctor.checks import PLAN_FOLLOWED_CHECK, FindingLevel
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore

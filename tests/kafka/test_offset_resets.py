@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 
 pytestmark = pytest.mark.broker
 

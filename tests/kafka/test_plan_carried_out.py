@@ -15,7 +15,7 @@ from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 from trimtab.sidecar.kafka.control_topic_store import ControlTopicStore
 from trimtab.sidecar.settings.settings import SidecarSettings, load_settings

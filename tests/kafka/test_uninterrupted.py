@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from steady import Background
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.membership import coordinator
+from trimtab.consumer_sdk.membership.classic import coordinator
 
 pytestmark = pytest.mark.broker
 

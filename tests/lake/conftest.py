@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as RawPartition
 from fake_registry import FakeRegistry, serve_registry
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake
 from trimtab.consumer_sdk.lake.formats.iceberg.table import IcebergLake
 from trimtab.consumer_sdk.lake.settings import LakeConfig, parse_lake_config

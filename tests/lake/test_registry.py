@@ -456,23 +456,23 @@ def test_a_number_that_a_closed_enum_lacks(registry: Any, split: Any) -> None:
     """Protobuf's reader takes it out of the message: the value would be missing without a word."""
     file = proto(("id", 1, Field.TYPE_INT32))
     file.syntax = "proto2"
-    order = file.message_type[1]
-    kind = order.enum_type.add(name="Kind")
-    kind.options.allow_alias = True
+    kind = (order := file.message_type[1]).enum_type.add(name="Kind", options={"allow_alias": True})
     for name, number in (("A", 0), ("B", 1), ("SAME", 1)):
         kind.value.add(name=name, number=number)
-    enum = {"type": Field.TYPE_ENUM, "type_name": ".shop.Order.Kind"}
-    order.field.add(name="kind", number=2, label=Field.LABEL_OPTIONAL, **enum)
-    order.field.add(name="kinds", number=3, label=Field.LABEL_REPEATED, **enum)
+    enum = {"label": Field.LABEL_OPTIONAL, "type": Field.TYPE_ENUM, "type_name": ".shop.Order.Kind"}
+    order.field.add(name="kind", number=2, **enum)
+    order.field.add(name="kinds", number=3, **enum | {"label": Field.LABEL_REPEATED})
+    entry = order.nested_type.add(name="NamedEntry", options={"map_entry": True})
+    entry.field.add(name="key", number=1, label=Field.LABEL_OPTIONAL, type=Field.TYPE_STRING)
+    entry.field.add(name="value", number=2, **enum)
+    order.field.add(name="named", number=4, label=3, type=11, type_name=".shop.Order.NamedEntry")
     prefix = register(registry, file) + ORDER_PATH
-    rows, bad = split(
-        [prefix + data for data in (b"\x10\x01\x18\x00", b"\x10\x07", b"\x18\x00\x18\x07")], "protobuf"
-    )
-    assert rows == [{"id": None, "kind": "B", "kinds": ["A"]}]
-    assert bad == [
-        (1, "kind: 7 is no value of shop.Order.Kind"),
-        (2, "kinds: 7 is no value of shop.Order.Kind"),
-    ]
+    good, bad_entry = b"\x10\x01\x18\x00\x22\x05\x0a\x01a\x10\x00", b"\x22\x05\x0a\x01b\x10\x07"
+    data = (good, b"\x10\x07", b"\x18\x00\x18\x07", bad_entry)
+    rows, bad = split([prefix + value for value in data], "protobuf")
+    assert rows == [{"id": None, "kind": "B", "kinds": ["A"], "named": [("a", "A")]}]
+    fields = enumerate(("kind", "kinds", "named.b"), 1)
+    assert bad == [(at, f"{field}: 7 is no value of shop.Order.Kind") for at, field in fields]
 
 
 def test_the_fake_registry_serves_confluents_client(registry: Any) -> None:

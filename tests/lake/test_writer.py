@@ -9,7 +9,7 @@ import pytest
 from slow_on_delta import slow_on_delta
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError, TableNameCollisionError
 from trimtab.consumer_sdk.lake.spark_lake import SparkLake
 

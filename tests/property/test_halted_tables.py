@@ -20,7 +20,7 @@ from writer_steps import FLUSH_STEPS
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError, TrimtabError
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import (
     CommittedOffsetsLostError,
     LakeUnavailableError,

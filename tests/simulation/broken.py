@@ -21,8 +21,9 @@ from trimtab.consumer_sdk.lake.changes.keyed_changes import ChangeRows, KeyedCha
 from trimtab.consumer_sdk.lake.offsets.table_offsets import CommittedOffsets, OffsetSpan
 from trimtab.consumer_sdk.lake.writer import writer
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
-from trimtab.consumer_sdk.membership import coordinator, group_commits, lease, member
-from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
+from trimtab.consumer_sdk.membership import lease
+from trimtab.consumer_sdk.membership.classic import coordinator, group_commits, member
+from trimtab.consumer_sdk.membership.classic.release_watch import ReleaseWatch
 from trimtab.sidecar.decision import decide
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.testing.simulation import fetching

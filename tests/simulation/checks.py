@@ -42,7 +42,7 @@ from trimtab.assignor.rebalance.user_data import AssignmentUserData
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.consumer_sdk.lake.interfaces import StagedFiles
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import TableGaps
-from trimtab.consumer_sdk.membership.received_assignment import withhold_promised
+from trimtab.consumer_sdk.membership.classic.received_assignment import withhold_promised
 from trimtab.testing.simulation.broker import Group, Log
 
 Wanted = Callable[[str, bytes], bool]

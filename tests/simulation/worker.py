@@ -12,7 +12,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.consumer_sdk.lake import ingest
 from trimtab.consumer_sdk.lake.interfaces import Lake
 from trimtab.consumer_sdk.lake.writer.writer import LakeWriter
-from trimtab.consumer_sdk.membership.member import GroupMember
+from trimtab.consumer_sdk.membership.classic.member import GroupMember
 from trimtab.testing.simulation import green
 from trimtab.testing.simulation.host import Host, ObservedConsumer
 

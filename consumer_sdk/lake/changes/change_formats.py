@@ -9,11 +9,13 @@ Rules:
 4. Debezium: `r`, `c` and `u` upsert, `d` deletes, `t` truncates (`truncations` has the rules). Messages
    (`m`), heartbeats, transaction boundaries and schema changes, which Debezium sends to topics of their
    own, change nothing.
+5. A row with Debezium's placeholder of a value that the database did not log is a dead letter: the
+   placeholder would replace the value. Also of rows that ExtractNewRecordState unwrapped.
 """
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -24,6 +26,7 @@ import pyarrow as pa
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.array_casts import cast_by_halves
 from trimtab.consumer_sdk.lake.changes.change_settings import ChangeMapping
+from trimtab.consumer_sdk.lake.decoding.decoded_records import Reason
 from trimtab.consumer_sdk.lake.schema.record_columns import RECORD_COLUMNS, column_name
 from trimtab.consumer_sdk.lake.untyped_arrow import Array, Table, pc
 
@@ -31,6 +34,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 DEBEZIUM_UPSERTS: Final = ("r", "c", "u")
 DEBEZIUM_DELETES: Final = ("d",)
+_UNAVAILABLE: Final = b"__debezium_unavailable_value"
 _DEBEZIUM_MESSAGE: Final = "m"
 _TRUNCATE: Final = "t"
 _NO_ENVELOPE_REASON: Final = (
@@ -58,7 +62,8 @@ def recognize_keyed_rows(rows: Table) -> RecognizedChanges:
     """Recognize values that are rows; a record without a value is a delete."""
     deletes = _to_mask(rows.column("value").is_null())
     after = _decoded_columns(rows)
-    return RecognizedChanges(~deletes, deletes, after, pa.nulls(len(after), after.type), {})
+    before = pa.nulls(len(after), after.type)
+    return _reject_placeholders(RecognizedChanges(~deletes, deletes, after, before, {}), "")
 
 
 def recognize_mapped_rows(rows: Table, mapping: ChangeMapping) -> RecognizedChanges:
@@ -104,7 +109,8 @@ def recognize_debezium(rows: Table) -> RecognizedChanges:
         if reason is not None:
             reasons[int(at)] = reason
     truncated = np.flatnonzero(truncations).tolist()
-    return RecognizedChanges(upserts & ~lacking, deletes, after, before, reasons, truncated)
+    changes = RecognizedChanges(upserts & ~lacking, deletes, after, before, reasons, truncated)
+    return _reject_placeholders(changes, "after.")
 
 
 def is_control_record(fields: Collection[str]) -> bool:
@@ -115,6 +121,36 @@ def is_control_record(fields: Collection[str]) -> bool:
     if {"status", "id"} <= names <= _TRANSACTION_FIELDS:
         return True
     return {"source", "databaseName"} <= names and bool({"ddl", "tableChanges"} & names)
+
+
+def _reject_placeholders(changes: RecognizedChanges, prefix: str) -> RecognizedChanges:
+    """Return the changes without upserts of a row with a placeholder, which have reasons."""
+    reasons: dict[int, str] = {}
+    for field, values in zip(changes.after.type, changes.after.flatten(), strict=True):
+        problem = f"{_UNAVAILABLE.decode()} for {field.type}, which the database did not log: give the table "
+        reason = Reason.of_field(prefix + field.name, problem + "REPLICA IDENTITY FULL")
+        found = _find_placeholders(values) & changes.upserts
+        reasons |= dict.fromkeys(np.flatnonzero(found).tolist(), reason)
+    if not reasons:
+        return changes
+    upserts = changes.upserts.copy()
+    upserts[list(reasons)] = False
+    return replace(changes, upserts=upserts, reasons=changes.reasons | reasons)
+
+
+def _find_placeholders(values: Array) -> Mask:
+    """Return the values that are a placeholder, or an array or a map with one."""
+    kind = values.type
+    if pa.types.is_map(kind):
+        values = pa.ListArray.from_arrays(values.offsets, values.keys)
+    if pa.types.is_list(values.type):
+        owners = pc.list_parent_indices(values).to_numpy(zero_copy_only=False)
+        found = np.zeros(len(values), np.bool_)
+        found[owners[_find_placeholders(pc.list_flatten(values))]] = True
+        return found
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return np.zeros(len(values), np.bool_)
+    return _to_mask(pc.is_in(values, pa.array([_UNAVAILABLE]).cast(kind)))
 
 
 def _explain_other(op: str | None, rows: Table, at: int) -> str | None:

@@ -156,9 +156,7 @@ class _ProtobufColumnBuilder(ColumnCounter):
         inside = enclosing | {name}
         columns = {field.name: self._build_field(field, inside) for field in kind.fields}
         gets = [(name, column.convert) for name, column in columns.items()]
-        closed = {
-            field.number: field for field in kind.fields if field.enum_type and field.enum_type.is_closed
-        }
+        closed = {field.number: field for field in kind.fields if _is_closed(field)}
 
         def row(message: Any) -> DecodedRow:
             if closed:
@@ -230,12 +228,27 @@ class _ProtobufColumnBuilder(ColumnCounter):
         return DecodedColumn(_PROTOBUF_TYPES[field.type])
 
 
+def _is_closed(field: _Field) -> bool:
+    """Return whether a field, or a map's value, is of an enum that has no other numbers."""
+    if (entry := field.message_type) is not None and entry.GetOptions().map_entry:
+        return _is_closed(entry.fields_by_name["value"])
+    return field.enum_type is not None and field.enum_type.is_closed
+
+
 def _check_closed_enums(message: Any, fields: Mapping[int, _Field]) -> None:
     """Raise OutOfRangeError for a number without a name, which the parser takes out of the message."""
     unknown_fields: Any = UnknownFieldSet(message)  # a sequence, by no stub
     for unknown in unknown_fields:
-        if (field := fields.get(unknown.field_number)) is not None and field.enum_type is not None:
+        if (field := fields.get(unknown.field_number)) is None:
+            continue
+        if field.enum_type is not None:
             raise OutOfRangeError(f"{unknown.data} is no value of {field.enum_type.full_name}", field.name)
+        assert field.message_type is not None
+        entry: Any = GetMessageClass(field.message_type).FromString(unknown.data)  # whole, with its key
+        try:
+            _check_closed_enums(entry, field.message_type.fields_by_number)
+        except OutOfRangeError as error:
+            raise OutOfRangeError(error.problem, f"{field.name}.{entry.key}") from None
 
 
 def _read_field(name: str, get: ValueConverter, message: Any) -> Any:

@@ -37,7 +37,7 @@ from operator import lt
 from typing import Final
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import OFFSET_RESET_SETTING, OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OFFSET_RESET_SETTING, OffsetReset
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap, clip_gaps, merge_gaps, skip_gaps
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan

@@ -46,7 +46,8 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock, SystemClock
 from trimtab.common.errors import TrimtabError
 from trimtab.common.units import format_bytes
-from trimtab.consumer_sdk.consumer.client_adapters import to_partition
+from trimtab.consumer_sdk.client.client_adapters import to_partition
+from trimtab.consumer_sdk.client.commit_metadata import describe_halt
 from trimtab.consumer_sdk.errors import LakeUnavailableError
 from trimtab.consumer_sdk.lake.changes.truncations import check_single_partition
 from trimtab.consumer_sdk.lake.factory import open_lake
@@ -63,11 +64,10 @@ from trimtab.consumer_sdk.lake.writer.flush_metrics import with_flush_metrics
 from trimtab.consumer_sdk.lake.writer.flush_threads import FlushThreads, InFlightFlush, wait_for_flushes
 from trimtab.consumer_sdk.lake.writer.halted_partitions import HaltedPartitions, format_partitions
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker, log_starts
+from trimtab.consumer_sdk.lake.writer.span_factory import open_flush_spans
 from trimtab.consumer_sdk.lake.writer.table_halts import TableHalts
 from trimtab.consumer_sdk.lake.writer.topic_projections import BatchProjection, TopicProjections
 from trimtab.consumer_sdk.lake.writer.topic_starts import TopicStarts
-from trimtab.consumer_sdk.membership.commit_metadata import describe_halt
-from trimtab.consumer_sdk.telemetry.factory import open_flush_spans
 
 log = logging.getLogger("trimtab.lake")
 

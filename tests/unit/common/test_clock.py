@@ -37,7 +37,7 @@ def test_heartbeats_are_timed_by_the_clock_of_the_lease() -> None:
         """
         from kafka.coordinator.heartbeat import Heartbeat
         from trimtab.common.clock import SystemClock
-        from trimtab.consumer_sdk.membership.adaptive_heartbeat import AdaptiveHeartbeat
+        from trimtab.consumer_sdk.membership.classic.adaptive_heartbeat import AdaptiveHeartbeat
         heartbeat = AdaptiveHeartbeat(Heartbeat())
         heartbeat.sent_heartbeat()
         print(SystemClock().monotonic() - heartbeat.last_send)

@@ -24,7 +24,7 @@ from trimtab.common.errors import (
 from trimtab.common.kafka_security import client_config, oidc
 from trimtab.common.kafka_security.oidc import OidcTokenSource, parse_oidc_settings
 from trimtab.common.kafka_security.secrets import is_secret
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 
 OIDC = {
     "security.protocol": "SASL_PLAINTEXT",

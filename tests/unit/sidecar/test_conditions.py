@@ -377,3 +377,13 @@ def test_consumers_of_a_replica_are_named_and_no_strangers() -> None:
     assert ConditionType.FOREIGN_MEMBERS not in types
     overload = find(facts, ConditionType.CONSUMER_OVERLOADED)
     assert overload.message.startswith("the fullest consumer, a/1, is at 120%")
+
+
+def test_a_start_that_failed_is_told_between_its_attempts() -> None:
+    """`DecisionFailed` ended in each pause, "after 0 s", although no replica had been started."""
+    memory = DecisionMemory(last_change=NOW - 500, replacements=(NOW - 1,), failed_start="no such file")
+    dead = (ReplicaInstance("a", alive=True, started_at=NOW - 400),)
+    pausing = decide(observe(replicas=dead), memory)
+    assert pausing.decision.action == "hold"
+    assert "no such file" in find(pausing, ConditionType.DECISION_FAILED).message
+    assert find_conditions(decide(observe(), memory)) == ()  # somebody has started it

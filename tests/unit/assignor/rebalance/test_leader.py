@@ -14,7 +14,7 @@ from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData, group_by_topic
 from trimtab.common.control_topics.plan import GroupPlan
-from trimtab.consumer_sdk.membership.received_assignment import withhold_promised
+from trimtab.consumer_sdk.membership.classic.received_assignment import withhold_promised
 
 PARTITIONS = [TopicPartition("t", n) for n in range(8)]
 BLIND = LeaderView(Load())

@@ -13,10 +13,10 @@ from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import Consumer, ConsumerClosedError, GroupMembershipError
+from trimtab.consumer_sdk.client.client_adapters import to_partition
+from trimtab.consumer_sdk.client.membership_events import PartitionsAssigned, PartitionsRevoked
 from trimtab.consumer_sdk.consumer import consumer as consumer_module
-from trimtab.consumer_sdk.consumer.client_adapters import to_partition
-from trimtab.consumer_sdk.membership import member as member_module
-from trimtab.consumer_sdk.membership.events import PartitionsAssigned, PartitionsRevoked
+from trimtab.consumer_sdk.membership.classic import member as member_module
 
 T, U = TopicPartition("t", 0), TopicPartition("t", 1)
 

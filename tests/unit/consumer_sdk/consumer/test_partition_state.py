@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 
 from trimtab.assignor.model import TopicPartition
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState
-from trimtab.consumer_sdk.membership.events import CommitPosition
 
 P = TopicPartition("orders", 0)
 HUGE = '{"released": 1' + "0" * 400 + "}"

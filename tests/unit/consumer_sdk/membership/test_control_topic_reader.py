@@ -14,7 +14,7 @@ from trimtab.common.control_topics.plan_target import PlanTarget
 from trimtab.common.control_topics.record_parts import split_value
 from trimtab.common.control_topics.topics import PLAN_TOPIC, WRITE_RATE_TOPIC
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
-from trimtab.consumer_sdk.consumer.settings import parse_consumer_settings
+from trimtab.consumer_sdk.client.settings import parse_consumer_settings
 from trimtab.consumer_sdk.membership import control_topic_reader
 from trimtab.consumer_sdk.membership.control_topic_reader import ControlTopicReader
 

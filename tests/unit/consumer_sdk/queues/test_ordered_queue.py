@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as RawPartition
 from kafka.errors import CoordinatorNotAvailableError, GroupAuthorizationFailedError
 
-from trimtab.consumer_sdk.consumer.client_adapters import to_confluent_error
+from trimtab.consumer_sdk.client.client_adapters import to_confluent_error
 from trimtab.consumer_sdk.errors import BrokerUnreachableError
 from trimtab.consumer_sdk.queues import OrderedQueue, QueueMessage
 from trimtab.consumer_sdk.queues.durable_producer import DeliveryCallback, ProducerRecord

@@ -114,8 +114,8 @@ def test_a_learned_cost_is_told_with_its_proof() -> None:
     """Whether it is used, and how its predictions have done."""
     status = RecordCostStatus(41, 200.4, 9.1e6, 0.12, is_used=True)
     told = (
-        "Record cost: 200 B a record; over 41 predictions its squared errors are 0.12 of those of bytes "
-        "alone; a consumer that only works handles 9.1 MB/s."
+        "Record cost: 200 B a record; over 41 predictions its squared errors are 0.12 of the bytes-only "
+        "model's; a consumer that only works handles 9.1 MB/s."
     )
     used = count(record(1, NOW, learned_record_cost=status))
     assert told in used

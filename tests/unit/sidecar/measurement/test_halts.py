@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.membership.commit_metadata import (
+from trimtab.consumer_sdk.client.commit_metadata import (
     COMMIT_METADATA_TERMINATOR,
     MAX_HALT_REASON,
     add_facts,
@@ -52,7 +52,15 @@ def test_hostile_metadata_tells_nothing(text: str) -> None:
 
 def test_each_reason_is_one_sentence() -> None:
     """With its first partition."""
-    assert describe_halts({B: "no column", A: "no column", C: "refused"}) == [
-        "a-0 (and 1 more) are not read: no column",
-        "a-2 is not read: refused",
-    ]
+    text = "a-0 (and 1 more) are not read: no column; a-2 is not read: refused"
+    assert describe_halts({B: "no column", A: "no column", C: "refused"}, len(text)) == text
+
+
+@pytest.mark.parametrize(("count", "named"), [(12, 12), (100, 15)])
+def test_long_reasons_hide_no_partition(count: int, named: int) -> None:
+    """The reasons of the first partitions would fill the message."""
+    halts = {TopicPartition(f"t{at:03}", 0): f"{at} " + "x" * MAX_REASON for at in range(count)}
+    text = describe_halts(halts, 1000)
+    assert len(text) <= 1000
+    assert [f"t{at:03}-0 is not read: {at} x" in text for at in range(named)] == [True] * named
+    assert text.endswith("…" if named == count else f"and {count - named} more reasons")

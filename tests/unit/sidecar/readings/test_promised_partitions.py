@@ -9,7 +9,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.assignor.rebalance.user_data import AssignmentUserData
-from trimtab.consumer_sdk.membership.commit_metadata import (
+from trimtab.consumer_sdk.client.commit_metadata import (
     encode_confirmation,
     encode_handover,
     encode_release,

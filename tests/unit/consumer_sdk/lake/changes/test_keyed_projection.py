@@ -1,5 +1,6 @@
 """The meaning of change records: which rows stand, which keys are touched, which are dead letters."""
 
+from base64 import b64encode
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ from tests.change_records import ChangeRecord, build_projection, build_records, 
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.bridge import arrow_rows
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules
-from trimtab.consumer_sdk.lake.changes.change_settings import KEYED, ChangeMapping
+from trimtab.consumer_sdk.lake.changes.change_settings import DEBEZIUM, KEYED, ChangeMapping
 from trimtab.consumer_sdk.lake.changes.keyed_projection import KeyedProjection
 
 A1 = {"id": 1, "name": "a", "n": 1}
@@ -19,6 +20,7 @@ A2 = {"id": 2, "name": "a", "n": 2}
 NO_KEY = "no key: id (lake.key) is null or missing, in the value and in the record key"
 MAXWELL = ChangeMapping("type", frozenset({"insert", "update"}), frozenset({"delete"}), row="data")
 REJECTED_TRUNCATION = "op t (TRUNCATE) is not applied: empty the table by hand if its rows must go, or set"
+UNAVAILABLE = "__debezium_unavailable_value"
 FLAT = ChangeMapping("op", frozenset({"I"}), frozenset({"D"}))
 
 
@@ -317,3 +319,30 @@ def test_a_key_without_equality_is_refused(kind: Any) -> None:
     value = {"op": "c", "before": None, "after": {"name": "a"}}
     with pytest.raises(TableSchemaMismatchError, match=r"lake.key: column id is .* cannot be a key"):
         build_projection(schema=schema).read_changes(build_records([ChangeRecord(None, value)]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.string(), UNAVAILABLE),
+        (pa.binary(), b64encode(UNAVAILABLE.encode()).decode()),
+        (pa.list_(pa.string()), ["a", UNAVAILABLE]),
+        (pa.map_(pa.string(), pa.string()), {UNAVAILABLE: UNAVAILABLE}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(("form", "prefix"), [(DEBEZIUM, "after."), (KEYED, "")])
+def test_a_value_that_debezium_does_not_know_is_a_dead_letter(
+    kind: Any, value: Any, form: Any, prefix: str
+) -> None:
+    """Its placeholder would replace the text that the database still has."""
+    row = {"id": 1, "body": value}
+    record = change("u", None, row) if form == DEBEZIUM else ChangeRecord({"id": 1}, row)
+    empty = change("c", None, {"id": 2, "body": None})
+    empty = empty if form == DEBEZIUM else ChangeRecord({"id": 2}, {"id": 2})
+    schema = pa.schema([("id", pa.int64()), ("body", kind)])
+    changes, letters = build_projection(form, schema=schema).read_changes(build_records([empty, record]))
+    assert changes.upserts.select(["id", "body"]).to_pylist() == [{"id": 2, "body": None}]
+    found = letters.select(["offset", "error", "field"]).to_pylist() if letters else []
+    assert [(row["offset"], row["field"]) for row in found] == [(1, f"{prefix}body")]
+    assert found[0]["error"].startswith(f"{prefix}body: {UNAVAILABLE} for {kind}, ")

@@ -3,7 +3,7 @@
 import pytest
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import OffsetRegressionError, OffsetsExpiredError
 from trimtab.consumer_sdk.lake.offsets.offset_gaps import OffsetGap
 from trimtab.consumer_sdk.lake.offsets.table_offsets import OffsetSpan

@@ -22,7 +22,7 @@ from writer_stand_ins import (
 )
 
 from trimtab.assignor.model import TopicPartition
-from trimtab.consumer_sdk.consumer.offset_reset import OffsetReset
+from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import (
     CommittedOffsetsLostError,
     LakeUnavailableError,

@@ -1,0 +1,1 @@
+"""The consumer of an event loop, with the methods of aiokafka."""

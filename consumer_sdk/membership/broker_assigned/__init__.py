@@ -1,0 +1,1 @@
+"""KIP-848: the broker assigns, librdkafka is the member and fetches."""
