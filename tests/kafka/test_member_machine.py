@@ -18,7 +18,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.common.clock import SystemClock
 from trimtab.common.kafka_protocol.brokers import Brokers
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
 from trimtab.consumer_sdk.membership.machine.classic_member import ClassicMember
 from trimtab.consumer_sdk.membership.machine.driver import MemberDriver
 from trimtab.consumer_sdk.membership.machine.values import (

@@ -20,134 +20,39 @@ Membership:
 7. Without a poll for the rebalance timeout the member leaves until the next poll (KIP-62).
 8. The lease ends before the request to leave, and at each loss; a request sent earlier renews it no more.
 
-Heartbeats and lease:
-
-9. Heartbeats go on during a release, and stop from a join's request to its round's end.
-10. An answered heartbeat renews the lease from the time it was sent, REBALANCE_IN_PROGRESS included; only one
-    without a rebalance renews the second lease. The round's join renews both, from its own time.
-11. If another round follows, heartbeats begin after 10 ms, and slow down to the interval.
-
-Rounds:
-
-12. What a round takes away is revoked first; what it gives is reported after the release. Then the member
-    joins again (KIP-429), unless the release is confirmed in a round that may be the only one.
-13. An unreadable assignment of a hostile leader is empty; one with topics that are not subscribed changes
-    nothing, and the member joins again. What an only round promises is withheld until its release.
-14. Promised partitions are looked for, and begun, by the rules of `release_watch`; not
-    once a join was sent.
-
-Commits:
-
-15. A commit is sent in a stable generation only, and carries it: the owner is checked just before. During a
-    join it fails with REBALANCE_IN_PROGRESS, outside the group with UNKNOWN_MEMBER_ID.
-16. Commits of partitions that a round has not confirmed wait for its end, in order, and all later ones.
-17. A commit that failed may yet take effect: until the generation ends, no release is confirmed.
-18. A refused partition does not fail the others of a commit.
-
-Coordinator:
-
-19. It is looked up before the first request, and again after NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, a
-    broken connection or a late answer, with pauses between failures. The membership outlasts that.
+Rules 9 to 11 (heartbeats and lease) are those of `timers`, 12 to 14 (rounds) of `rounds`, 15 to 18 (commits)
+of `commits`, 19 (the coordinator) of `coordinator_link`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf, nextafter
-from random import Random
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from trimtab.assignor.rebalance.user_data import AssignmentUserData, group_by_topic
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.common.errors import InvalidPayloadError
 from trimtab.common.kafka_protocol import apis
-from trimtab.common.kafka_protocol.errors import make_error
-from trimtab.consumer_sdk.membership.commit_metadata import format_round_token, parse_release
-from trimtab.consumer_sdk.membership.events import CommitPosition
-from trimtab.consumer_sdk.membership.machine.assignments import decode_partitions
-from trimtab.consumer_sdk.membership.machine.timers import HeartbeatTimer, LeasePair
-from trimtab.consumer_sdk.membership.machine.topics import TOPIC_DENIED, MemberTopics
-from trimtab.consumer_sdk.membership.machine.values import (
-    NO_ANSWER,
-    Assigned,
-    Commit,
-    CommitAnswered,
-    CoordinatorFound,
-    CoordinatorLost,
-    Ended,
-    LeadRequested,
-    Left,
-    Lost,
-    MemberEvent,
-    MemberOptions,
-    MemberRequest,
-    Partitions,
-    Phase,
-    Protocols,
-    Revoked,
-    RoundEnded,
-    TopicsRead,
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
+from trimtab.consumer_sdk.membership.machine import values
+from trimtab.consumer_sdk.membership.machine.commits import read_commit_codes
+from trimtab.consumer_sdk.membership.machine.member_state import (
+    ILLEGAL_GENERATION,
+    INCONSISTENT_PROTOCOL,
+    LATE,
+    MEMBER_ID_REQUIRED,
+    NOT_COORDINATOR,
+    REBALANCING,
+    UNKNOWN_MEMBER,
+    MemberState,
 )
-from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
+from trimtab.consumer_sdk.membership.machine.requests import CONSUMER
+from trimtab.consumer_sdk.membership.machine.rounds import read_releases
+from trimtab.consumer_sdk.membership.machine.topics import TOPIC_DENIED
+from trimtab.consumer_sdk.membership.machine.values import Commit, MemberRequest, Phase
 
-Describe: TypeAlias = Callable[[Partitions, int, frozenset[str]], Protocols]  # owned, generation, topics
 Step: TypeAlias = tuple[float, Callable[[float], MemberRequest | None]]  # when, and what
 
-CONSUMER: Final = "consumer"  # protocol type
-RETRY_PAUSE_S: Final = 0.1  # doubled by each failure in a row to reach the coordinator
-MAX_RETRY_PAUSE_S: Final = 1.0
-UNKNOWN_ERROR_PAUSE_S: Final = 0.5
-LEAVE_TIMEOUT_S: Final = 2.0  # without an answer the session timeout removes the member
-LOOK_TIMEOUT_S: Final = 0.5
-JOIN_EXTRA_S: Final = 5.0  # Java's, beyond the rebalance timeout
-MAX_CONFIRMED_RELEASE_S: Final = 2.0  # the next owner waits three times as long
-MAX_REASON: Final = 255
 
-NOT_COORDINATOR: Final = frozenset({15, 16})
-LATE: Final = 7  # REQUEST_TIMED_OUT
-ILLEGAL_GENERATION: Final = 22
-INCONSISTENT_PROTOCOL: Final = 23
-UNKNOWN_MEMBER: Final = 25
-REBALANCING: Final = 27
-MEMBER_ID_REQUIRED: Final = 79
-FENCED: Final = 82
-UNKNOWN_ERROR: Final = -1
-# of single partitions: unknown topic, metadata or request too large, topic denied
-REFUSALS: Final = frozenset({3, 12, 28, TOPIC_DENIED})
-
-
-class ClassicMember:
+class ClassicMember(MemberState):
     """Membership in one group, by the rules above."""
-
-    def __init__(self, options: MemberOptions, describe: Describe, random: Random, now: float) -> None:
-        """`describe` returns the subscriptions of a JoinGroup."""
-        self.options = options
-        self.phase = Phase.OUTSIDE
-        self.member_id = ""
-        self.generation = -1
-        self.epoch = 0  # memberships lost so far
-        self.owned: Partitions = frozenset()
-        self.is_leader = False
-        self.topics = MemberTopics(options.metadata_max_age)
-        self.watch: ReleaseWatch | None = None  # of the last round
-        self.release_token = self._protocol = ""  # of the last round
-        self.joined_at = self.assigned_at = -inf
-        self._describe = describe
-        self._random = random
-        self._events: list[MemberEvent] = []
-        self._open: list[MemberRequest] = []
-        self._commits: list[Commit] = []  # not sent yet
-        self._assignments: Mapping[str, bytes] | None = None  # of a leader, to send
-        self._releasing: Partitions = frozenset()
-        self._added: Partitions = frozenset()  # reported after the release
-        self._doubtful_generation = self._only_round_in = self._emptied_in = -1
-        self._claimed_at_join = False
-        self._is_wanted = self._rejoin_due = self._is_overdue = False
-        self._has_coordinator = False
-        self._failures = 0  # to reach the coordinator, in a row
-        self._retry_at = self._join_sent_at = self._confirm_by = -inf
-        self._heartbeats = HeartbeatTimer(options.heartbeat_interval)
-        self._leases = LeasePair(options.session_timeout, options.rebalance_timeout)
-        self._last_poll_at = now
-        self._leave_reason: str | None = None
 
     # -- what the application wants ---------------------------------------------------------------
 
@@ -191,7 +96,7 @@ class ClassicMember:
     ) -> Commit:
         """Commit with the generation at the time of the request; `CommitAnswered` follows."""
         made = Commit(dict(offsets), self.epoch, still_owned)
-        self._commits.append(made)
+        self._commits.waiting.append(made)
         return made
 
     def release(
@@ -200,16 +105,13 @@ class ClassicMember:
         """Record that the revoked partitions are released; `last` confirms it (rule 12)."""
         if not self._releasing:  # lost meanwhile
             return
-        if last is not None and self._may_confirm(last) and now - began_at < MAX_CONFIRMED_RELEASE_S:
-            in_time = began_at + MAX_CONFIRMED_RELEASE_S
-            self._commits.append(Commit(dict(last), self.epoch, lambda: True, is_confirmation=True))
-            self._confirm_by = in_time
-            return
-        self._end_release(is_confirmed=False)
+        is_clear = last is not None and self._may_confirm(last)
+        if last is None or not is_clear or not self._commits.confirm(last, self.epoch, now, began_at):
+            self._end_release(is_confirmed=False)
 
     # -- what the driver does ---------------------------------------------------------------------
 
-    def take_events(self) -> list[MemberEvent]:
+    def take_events(self) -> list[values.MemberEvent]:
         """Return what has happened since the last call."""
         taken, self._events = self._events, []
         return taken
@@ -222,22 +124,18 @@ class ClassicMember:
             if due is None:
                 return None
             if (request := due(now)) is not None:
-                self._open.append(request)
+                self._link.add(request)
                 return request
 
     def next_due(self, now: float) -> float:
         """Return when `next_request` has something to do, if nothing else happens; possibly never."""
         steps = [at for at, _ in self._list_steps(now)]
-        return min([*steps, *(one.answer_by for one in self._open)], default=inf)
+        return min([*steps, self._link.answer_by()])
 
     def on_response(self, request: MemberRequest, response: Any, now: float) -> None:
         """Take the response to a request; one to an abandoned request changes nothing."""
-        if request not in self._open:
-            return
-        self._open.remove(request)
-        if request.api is not apis.FIND_COORDINATOR:
-            self._failures = 0
-        self._handlers[request.api.key](self, request, response, now)
+        if self._link.close(request):
+            self._handlers[request.api.key](self, request, response, now)
 
     def on_disconnect(self, now: float, why: str = "") -> None:
         """Take the end of the connection to the coordinator, or the failure to open one."""
@@ -250,11 +148,6 @@ class ClassicMember:
         return self._leases.are_valid(now)
 
     @property
-    def is_joining(self) -> bool:
-        """Whether a join is under way."""
-        return self.phase in (Phase.JOINING, Phase.LEADING, Phase.SYNCING)
-
-    @property
     def is_join_due(self) -> bool:
         """Whether the member joins as soon as it can."""
         return self._is_wanted and self._rejoin_due and not self.is_joining
@@ -262,7 +155,7 @@ class ClassicMember:
     @property
     def is_emptied(self) -> bool:
         """Whether a leader of ours took all partitions away in this generation and promised none."""
-        return 0 <= self.generation == self._emptied_in
+        return self.round.is_empty and self._claimed_at_join and self.round.generation == self.generation
 
     def is_unconfirmed(self, now: float, partitions: Iterable[TopicPartition] | None = None) -> bool:
         """Return whether commits of these partitions, or of any, have to wait (rule 16)."""
@@ -271,13 +164,13 @@ class ClassicMember:
     # -- steps ------------------------------------------------------------------------------------
 
     def _list_steps(self, now: float) -> Iterator[Step]:
-        if self._commits and self.phase is not Phase.STABLE:
+        if self._commits.waiting and self.phase is not Phase.STABLE:
             yield now, self._fail_commit
         if self.phase is Phase.ENDED or not (self._is_wanted or self._leave_reason is not None):
             return
-        if not self._has_coordinator:
-            if not self._is_open(apis.FIND_COORDINATOR):
-                yield self._retry_at, self._find_coordinator
+        if not self._link.is_known:
+            if not self._link.is_open(apis.FIND_COORDINATOR):
+                yield self._link.retry_at, self._find_coordinator
             yield from self._list_poll_limit()
             return
         yield from self._list_commits(now)
@@ -286,20 +179,20 @@ class ClassicMember:
             return
         yield from self._list_poll_limit()
         yield from self._list_rounds(now)
-        if not self._is_open(apis.METADATA):
+        if not self._link.is_open(apis.METADATA):
             yield self.topics.due_at, self._send_metadata
 
     def _list_commits(self, now: float) -> Iterator[Step]:
-        if not self._commits or self.phase is not Phase.STABLE:
+        if not self._commits.waiting or self.phase is not Phase.STABLE:
             return
-        first = self._commits[0]
+        first = self._commits.waiting[0]
         if self.watch is not None and self.is_unconfirmed(now, first.offsets):
             yield self.watch.confirmed_at, self._send_commit
         else:
             yield now, self._send_commit
 
     def _list_leave(self, now: float) -> Iterator[Step]:
-        if self._is_open(apis.LEAVE_GROUP):
+        if self._link.is_open(apis.LEAVE_GROUP):
             return
         if self.watch is None or not self.is_unconfirmed(now):
             yield now, self._send_leave
@@ -315,12 +208,12 @@ class ClassicMember:
         if self.phase is Phase.SYNCING and self._assignments is not None:
             yield now, self._send_sync
         if self.phase is Phase.STABLE:
-            if not self._is_open(apis.HEARTBEAT):
+            if not self._link.is_open(apis.HEARTBEAT):
                 yield self._heartbeats.due_at, self._send_heartbeat
             yield from self._list_looks(now)
         is_free = not (self.is_joining or self._releasing or self._is_overdue)
         if self._rejoin_due and is_free and self.topics.is_known and self._is_wanted:
-            yield max(self._retry_at, self._delay_join(now)), self._send_join
+            yield max(self._link.retry_at, self._delay_join(now)), self._send_join
 
     def _delay_join(self, now: float) -> float:
         if self.watch is None or not self.watch.delays_join(now, is_due=True):
@@ -330,7 +223,7 @@ class ClassicMember:
     def _list_looks(self, now: float) -> Iterator[Step]:
         if self.watch is None:
             return
-        if not self._is_open(apis.OFFSET_FETCH) and self.watch.list_awaited(now):
+        if not self._link.is_open(apis.OFFSET_FETCH) and self.watch.list_awaited(now):
             yield now + self.watch.wait(now), self._send_look
         if self.watch.is_only_round and self.watch.promised:
             at = self.watch.overdue_at(self.options.rebalance_timeout)
@@ -344,30 +237,13 @@ class ClassicMember:
         self._is_overdue = True
         self._begin_leave("max.poll.interval.ms exceeded", now)
 
-    def _is_open(self, api: apis.Api) -> bool:
-        return any(one.api is api for one in self._open)
-
     # -- requests ---------------------------------------------------------------------------------
 
-    def _request(
-        self, api: apis.Api, now: float, timeout: float | None = None, subject: Any = None, **fields: Any
-    ) -> MemberRequest:
-        until = now + (self.options.request_timeout if timeout is None else timeout)
-        return MemberRequest(api, fields, now, until, self.generation, subject)
-
-    def _identify(self) -> dict[str, Any]:
-        return {
-            "group_id": self.options.group,
-            "member_id": self.member_id,
-            "group_instance_id": self.options.group_instance_id,
-        }
-
     def _find_coordinator(self, now: float) -> MemberRequest:
-        group = self.options.group
-        return self._request(apis.FIND_COORDINATOR, now, key=group, key_type=0, coordinator_keys=[group])
+        return self._build.find_coordinator(self._identity, now)
 
     def _send_metadata(self, now: float) -> MemberRequest:
-        return self._request(apis.METADATA, now, topics=self.topics.list_wanted(now))
+        return self._build.read_metadata(self._identity, now, self.topics.list_wanted(now))
 
     def _send_join(self, now: float) -> MemberRequest | None:
         left = frozenset(p for p in self.owned if p.topic not in self.topics.subscribed)
@@ -380,62 +256,28 @@ class ClassicMember:
         self._claimed_at_join = bool(self.owned)
         self._rejoin_due = False
         protocols = self._describe(self.owned, self.generation, self.topics.subscribed)
-        return self._request(
-            apis.JOIN_GROUP,
-            now,
-            max(self.options.request_timeout, self.options.rebalance_timeout + JOIN_EXTRA_S),
-            **self._identify(),
-            session_timeout_ms=round(self.options.session_timeout * 1000),
-            rebalance_timeout_ms=round(self.options.rebalance_timeout * 1000),
-            protocol_type=CONSUMER,
-            protocols=[{"name": name, "metadata": data} for name, data in protocols],
-        )
+        return self._build.join(self._identity, now, protocols)
 
     def _send_sync(self, now: float) -> MemberRequest:
         assignments, self._assignments = self._assignments or {}, None
-        rows = [{"member_id": member, "assignment": data} for member, data in assignments.items()]
-        names = {"protocol_type": CONSUMER, "protocol_name": self._protocol}
-        return self._request(
-            apis.SYNC_GROUP,
-            now,
-            max(self.options.request_timeout, self.options.rebalance_timeout + JOIN_EXTRA_S),
-            **self._identify(),
-            **names,
-            generation_id=self.generation,
-            assignments=rows,
-        )
+        return self._build.sync(self._identity, now, self._protocol, assignments)
 
     def _send_heartbeat(self, now: float) -> MemberRequest:
         self._heartbeats.record_sent(now)
-        timeout = min(self.options.request_timeout, self.options.session_timeout)
-        return self._request(apis.HEARTBEAT, now, timeout, **self._identify(), generation_id=self.generation)
+        return self._build.heartbeat(self._identity, now)
 
     def _send_leave(self, now: float) -> MemberRequest:
-        member = {"member_id": self.member_id, "group_instance_id": None, "reason": self._leave_reason}
-        return self._request(
-            apis.LEAVE_GROUP, now, LEAVE_TIMEOUT_S, group_id=self.options.group, members=[member]
-        )
+        return self._build.leave(self._identity, now, self._leave_reason or "")
 
     def _send_commit(self, now: float) -> MemberRequest | None:
-        commit = self._commits.pop(0)
+        commit = self._commits.waiting.pop(0)
         if commit.epoch != self.epoch or not commit.still_owned():
             self._answer_commit(commit, ILLEGAL_GENERATION, {}, now)
             return None
-        topics = [
-            {"name": topic, "partitions": [_write_offset(TopicPartition(topic, n), commit) for n in numbers]}
-            for topic, numbers in group_by_topic(commit.offsets)
-        ]
-        return self._request(
-            apis.OFFSET_COMMIT,
-            now,
-            subject=commit,
-            **self._identify(),
-            generation_id_or_member_epoch=self.generation,
-            topics=topics,
-        )
+        return self._build.commit(self._identity, now, commit)
 
     def _fail_commit(self, now: float) -> None:
-        commit = self._commits.pop(0)
+        commit = self._commits.waiting.pop(0)
         is_lost = commit.epoch != self.epoch or self.generation < 0
         self._answer_commit(commit, UNKNOWN_MEMBER if is_lost else REBALANCING, {}, now)
 
@@ -443,9 +285,7 @@ class ClassicMember:
         awaited = frozenset[TopicPartition]() if self.watch is None else self.watch.take_look(now)
         if not awaited:
             return None
-        topics = [{"name": topic, "partition_indexes": list(n)} for topic, n in group_by_topic(awaited)]
-        group = {"group_id": self.options.group, "topics": topics}
-        return self._request(apis.OFFSET_FETCH, now, LOOK_TIMEOUT_S, subject=awaited, **group, groups=[group])
+        return self._build.look(self._identity, now, awaited)
 
     # -- responses --------------------------------------------------------------------------------
 
@@ -454,14 +294,14 @@ class ClassicMember:
         if row.error_code:
             self._retry_or_end(row.error_code, now)
             return
-        self._has_coordinator = True
-        self._events.append(CoordinatorFound(row.host, row.port))
+        self._link.is_known = True
+        self._events.append(values.CoordinatorFound(row.host, row.port))
 
     def _on_metadata(self, _request: MemberRequest, response: Any, now: float) -> None:
         if denied := self.topics.read(response, now):
             self._end(TOPIC_DENIED, now, denied)
             return
-        self._events.append(TopicsRead(self.topics.list_missing()))
+        self._events.append(values.TopicsRead(self.topics.list_missing()))
         if self.topics.require_join():
             self.request_rejoin()
 
@@ -481,7 +321,7 @@ class ClassicMember:
             return
         self.phase = Phase.LEADING
         members = {one.member_id: one.metadata for one in response.members}
-        self._events.append(LeadRequested(self._protocol, members, bool(response.skip_assignment)))
+        self._events.append(values.LeadRequested(self._protocol, members, bool(response.skip_assignment)))
 
     def _on_join_error(self, code: int, member_id: str, now: float) -> None:
         self.phase = Phase.OUTSIDE
@@ -517,13 +357,7 @@ class ClassicMember:
         self._end_leave(now)
 
     def _on_commit(self, request: MemberRequest, response: Any, now: float) -> None:
-        rows = {
-            TopicPartition(topic.name, row.partition_index): row.error_code
-            for topic in response.topics
-            for row in topic.partitions
-        }
-        refused = {partition: code for partition, code in rows.items() if code in REFUSALS}
-        code = next((code for code in rows.values() if code and code not in REFUSALS), 0)
+        code, refused = read_commit_codes(response)
         if code == LATE:
             self._lose_coordinator(now, "the coordinator stored a commit too late")
         elif code and self.phase is Phase.STABLE and request.generation == self.generation:
@@ -538,184 +372,16 @@ class ClassicMember:
             self._lose_coordinator(now, "the coordinator has moved")
         if answer.error_code:
             return
-        rows = [(TopicPartition(t.name, p.partition_index), p) for t in answer.topics for p in t.partitions]
-        releases = {partition: parse_release(row.metadata) for partition, row in rows}
-        found = {p: one.is_confirmed for p, one in releases.items() if one.token == self.release_token}
+        found = read_releases(answer, self.round.token)
         released = self.watch.promised.intersection(found)
         if any(p.topic not in self.topics.subscribed for p in released):
             return
         self.watch.record_look(found, released, now)
         if released:
             self.owned |= released
-            self._events.append(Assigned(released, self.epoch))
+            self._events.append(values.Assigned(released, self.epoch))
             if not (self.watch.promised or self.watch.is_only_round):
                 self.request_rejoin()
-
-    # -- changes of state -------------------------------------------------------------------------
-
-    def _end_round(self, data: bytes, now: float) -> None:
-        """Follow the assignment (rules 12 and 13)."""
-        self.phase = Phase.STABLE
-        self.joined_at, self.assigned_at = self._join_sent_at, now
-        self._leases.renew(self.joined_at, is_stable=True)
-        assigned, user_data, fault = decode_partitions(data)
-        decision = AssignmentUserData()
-        if self._protocol == self.options.protocol and not fault:
-            try:
-                decision = AssignmentUserData.decode(user_data)
-                assigned -= decision.list_early()
-            except InvalidPayloadError as error:  # any of its partitions could be a promised one
-                assigned, fault = frozenset(), str(error)
-        if any(p.topic not in self.topics.subscribed for p in assigned):
-            fault, assigned = "topics that are not subscribed", self.owned
-            self._rejoin_due, self._retry_at = True, now + RETRY_PAUSE_S
-        self._follow_decision(decision, assigned, now)
-        self._events.append(RoundEnded(self.generation, self._protocol, assigned, user_data, fault))
-        revoked, self._added = self.owned - assigned, assigned - self.owned
-        self.owned = assigned
-        if revoked:
-            self._revoke(revoked)
-        else:
-            self._report_added()
-
-    def _follow_decision(self, decision: AssignmentUserData, assigned: Partitions, now: float) -> None:
-        token = self.release_token = format_round_token(self.generation, decision.decision_fingerprint)
-        promised = [TopicPartition(topic, n) for topic, numbers in decision.promised for n in numbers]
-        is_only = decision.is_only_round
-        self._only_round_in = self.generation if is_only and token else -1
-        watches = self.options.starts_at_release and decision.starts_at_release and token
-        watch = ReleaseWatch(promised, self.generation, token, now, is_only_round=is_only)
-        self.watch = watch if watches else None
-        self._heartbeats.restart(now, is_short=decision.round_follows)
-        keeps_any = bool(assigned or promised)
-        self._emptied_in = self.generation if token and self._claimed_at_join and not keeps_any else -1
-
-    def _revoke(self, partitions: Partitions) -> None:
-        self.owned -= partitions
-        self._releasing = partitions
-        self._events.append(Revoked(partitions))
-
-    def _report_added(self) -> None:
-        added, self._added = self._added, frozenset[TopicPartition]()
-        if added:
-            self._events.append(Assigned(added, self.epoch))
-
-    def _may_confirm(self, last: Mapping[TopicPartition, CommitPosition]) -> bool:
-        is_last = self.phase is Phase.STABLE and self.generation == self._only_round_in
-        is_open = bool(self._commits) or self._is_open(apis.OFFSET_COMMIT)
-        is_certain = not is_open and self._doubtful_generation != self.generation
-        return is_last and is_certain and self._leave_reason is None and self._releasing <= last.keys()
-
-    def _end_release(self, *, is_confirmed: bool) -> None:
-        self._releasing = frozenset()
-        if not is_confirmed:
-            self.request_rejoin()
-        self._report_added()
-
-    def _answer_commit(
-        self, commit: Commit, code: int, refused: Mapping[TopicPartition, int], now: float
-    ) -> None:
-        if code or refused:
-            self._doubtful_generation = self.generation
-        if not commit.is_confirmation:
-            self._events.append(CommitAnswered(commit, code, refused))
-        elif self._releasing:
-            is_good = not (code or refused) and commit.epoch == self.epoch and now < self._confirm_by
-            self._end_release(is_confirmed=is_good)
-
-    def _on_member_error(self, code: int, now: float, *, is_retried: bool = True) -> None:
-        """Follow an error of a heartbeat, a commit or a sync of the current generation."""
-        is_known = code == ILLEGAL_GENERATION and not self.options.is_static
-        if code == REBALANCING or is_known:  # rule 4
-            self.request_rejoin()
-        elif code in (UNKNOWN_MEMBER, ILLEGAL_GENERATION):
-            member_id = self.member_id if code == ILLEGAL_GENERATION else ""
-            self._lose(now)
-            self.member_id = member_id
-        elif is_retried or code == FENCED or code in NOT_COORDINATOR:
-            self._retry_or_end(code, now)
-
-    def _retry_or_end(self, code: int, now: float) -> None:
-        if code in NOT_COORDINATOR:
-            self._lose_coordinator(now, make_error(code).args[0])
-        elif code in (REBALANCING, UNKNOWN_ERROR) or make_error(code).retryable:
-            pause = UNKNOWN_ERROR_PAUSE_S if code == UNKNOWN_ERROR else RETRY_PAUSE_S
-            self._retry_at = now + pause * self._random.uniform(0.8, 1.2)
-        else:
-            self._end(code, now)
-
-    def _lose(self, now: float) -> None:
-        """End the membership (rules 3 and 8)."""
-        lost = (self.owned | self._releasing) - self._added
-        self._leases.end(now)
-        self.member_id, self.generation, self.is_leader = "", -1, False
-        self.owned = self._releasing = self._added = frozenset()
-        self._assignments = self.watch = None
-        self.release_token = ""
-        self.epoch += 1
-        if self.phase is not Phase.ENDED:
-            self.phase = Phase.OUTSIDE
-        if lost:
-            self._events.append(Lost(lost, self.epoch))
-        self.request_rejoin()
-
-    def _end(self, code: int, now: float, topics: frozenset[str] = frozenset()) -> None:
-        self.phase = Phase.ENDED
-        self._lose(now)
-        self._drop_open(now)
-        self._events.append(Ended(code, topics))
-
-    def _begin_leave(self, reason: str, now: float) -> None:
-        self._leases.end(inf)  # before the request: once the group knows, others read
-        if (
-            not self.member_id
-            or self.options.is_static
-            or self.phase is Phase.ENDED
-            or not self._has_coordinator
-        ):
-            self._end_leave(now)
-        elif self._leave_reason is None:
-            self._leave_reason = reason[:MAX_REASON]
-            if self.watch is not None:
-                self.watch.promised = frozenset()
-
-    def _end_leave(self, now: float) -> None:
-        self._leave_reason = None
-        is_lost = self.generation >= 0 or bool(self.owned)
-        if is_lost:
-            self._lose(now)
-        self._leases.end(now)
-        self.member_id = ""
-        self._drop_open(now)
-        self._events.append(Left())
-
-    def _lose_coordinator(self, now: float, why: str) -> None:
-        """Look for it again; what was under way has no answer (rule 19)."""
-        self._has_coordinator = False
-        self._failures += 1
-        pause = min(MAX_RETRY_PAUSE_S, RETRY_PAUSE_S * 2 ** min(self._failures - 1, 10))
-        self._retry_at = now + pause * self._random.uniform(0.8, 1.2)
-        is_leaving = self._is_open(apis.LEAVE_GROUP)
-        self._drop_open(now)
-        self._events.append(CoordinatorLost(why))
-        if is_leaving:
-            self._end_leave(now)
-        elif self.phase in (Phase.JOINING, Phase.LEADING, Phase.SYNCING):
-            self.phase, self._assignments = Phase.OUTSIDE, None
-            self.request_rejoin()
-
-    def _drop_open(self, now: float) -> None:
-        dropped, self._open = self._open, []
-        if any(one.api is apis.METADATA for one in dropped):
-            self.topics.due_at = now
-        for one in dropped:
-            if one.api is apis.OFFSET_COMMIT:
-                self._answer_commit(one.subject, NO_ANSWER, {}, now)
-
-    def _check_answers(self, now: float) -> None:
-        late = [one for one in self._open if one.answer_by <= now]
-        if late:
-            self._lose_coordinator(now, f"no answer to {late[0].api.name} in time")
 
     _handlers: ClassVar[Mapping[int, Any]] = {
         apis.FIND_COORDINATOR.key: _on_coordinator,
@@ -726,13 +392,4 @@ class ClassicMember:
         apis.LEAVE_GROUP.key: _on_leave,
         apis.OFFSET_COMMIT.key: _on_commit,
         apis.OFFSET_FETCH.key: _on_look,
-    }
-
-
-def _write_offset(partition: TopicPartition, commit: Commit) -> dict[str, Any]:
-    at = commit.offsets[partition]
-    return {
-        "partition_index": partition.partition,
-        "committed_offset": at.offset,
-        "committed_metadata": at.metadata,
     }

@@ -1,4 +1,12 @@
-"""When a member's next heartbeat is due, and until when it may hand out records."""
+"""When a member's next heartbeat is due, and until when it may hand out records.
+
+Rules 9 to 11 of a classic member:
+
+9. Heartbeats go on during a release, and stop from a join's request to its round's end.
+10. An answered heartbeat renews the lease from the time it was sent, REBALANCE_IN_PROGRESS included; only one
+    without a rebalance renews the second lease. The round's join renews both, from its own time.
+11. If another round follows, heartbeats begin after 10 ms, and slow down to the interval.
+"""
 
 from math import inf
 from typing import Final

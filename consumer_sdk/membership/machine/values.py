@@ -7,7 +7,7 @@ from typing import Any, Final, TypeAlias
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.kafka_protocol.apis import Api
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 Protocols: TypeAlias = Sequence[tuple[str, bytes]]  # assignors with the encoded subscription, preferred first

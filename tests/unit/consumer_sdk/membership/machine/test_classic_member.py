@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from trimtab.assignor.rebalance.user_data import AssignmentUserData
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.kafka_protocol import apis
-from trimtab.consumer_sdk.membership.commit_metadata import encode_confirmation, encode_release
-from trimtab.consumer_sdk.membership.events import CommitPosition
+from trimtab.consumer_sdk.client.commit_metadata import encode_confirmation, encode_release
+from trimtab.consumer_sdk.client.membership_events import CommitPosition
 from trimtab.consumer_sdk.membership.machine.values import (
     NO_ANSWER,
     Assigned,
@@ -393,7 +393,7 @@ def release_in_an_only_round(world: World) -> tuple[Client, dict[TopicPartition,
     one.holds = True
     end_round(one, {P0, P1}, starts_at_release=True, is_only_round=True)
     world.settle()
-    token = one.member.release_token
+    token = one.member.round.token
     last = {p: CommitPosition(9, encode_confirmation(encode_release(1.0, token))) for p in (P2, P3)}
     return one, last
 
@@ -446,7 +446,7 @@ def find(one: Client, metadata: str) -> None:
 def test_a_promised_partition_begins_at_its_release(world: World) -> None:
     """Rules 14 and 16: its commits wait for the confirmation, and later ones behind them."""
     one = watch_a_release(world)
-    released = encode_release(1.0, one.member.release_token)
+    released = encode_release(1.0, one.member.round.token)
     find(one, encode_release(1.0, "1:other"))
     world.now += 0.06
     for _ in range(2):

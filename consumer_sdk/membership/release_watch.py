@@ -39,12 +39,9 @@ A round whose releases are all confirmed is the only one of its moves (`Assignme
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
-
-from kafka.errors import KafkaError
+from typing import Final
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.membership.classic import coordinator
 
 FIRST_LOOK_S: Final = 0.004  # after the round; a revocation takes no less
 LOOK_INTERVAL_GROWTH: Final = 1.3
@@ -68,28 +65,13 @@ class ReleaseWatch:
     ) -> None:
         self.promised = frozenset(promised)
         self.is_only_round = is_only_round
-        self._generation = generation
-        self._token = token
+        self.generation = generation
+        self.token = token
         self._begun: frozenset[TopicPartition] = frozenset()
         self._promised_at = self._begun_at = now
         self._join_due_at: float | None = None
         self._interval = FIRST_LOOK_S
         self._next_look_at = now + FIRST_LOOK_S
-
-    def begin_released(self, client: Any, now: float) -> frozenset[TopicPartition]:
-        """Claim and return the promised partitions that have been released, if it is time to look."""
-        awaited = self.take_look(now)
-        if not awaited:
-            return frozenset()
-        try:
-            found = coordinator.find_released(client, awaited, self._token, LOOK_TIMEOUT_S)
-        except KafkaError:  # without the coordinator no round ends either
-            return frozenset()
-        released = self.promised.intersection(found)
-        if released and not coordinator.claim_partitions(client, released, self._generation):
-            return frozenset()
-        self.record_look(found, released, now)
-        return released
 
     def take_look(self, now: float) -> frozenset[TopicPartition]:
         """Return the partitions to look for, if it is time to; the next look is due later."""
