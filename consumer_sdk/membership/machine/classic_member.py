@@ -64,10 +64,6 @@ class ClassicMember(MemberState):
         self._is_wanted = True
         self.request_rejoin()
 
-    def request_rejoin(self) -> None:
-        """Join again, after the round that is under way."""
-        self._rejoin_due = True
-
     def record_poll(self, now: float) -> None:
         """Record that the application polled (rule 7)."""
         self._last_poll_at = now

@@ -68,6 +68,10 @@ class MemberState:
         self._last_poll_at = now
         self._leave_reason: str | None = None
 
+    def request_rejoin(self) -> None:
+        """Join again, after the round that is under way."""
+        self._rejoin_due = True
+
     @property
     def is_joining(self) -> bool:
         """Whether a join is under way."""
