@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from trimtab.assignor.capacity import GREATEST_CAPACITY, LEAST_CAPACITY, is_valid_capacity
 from trimtab.assignor.heuristics import registry
-from trimtab.assignor.model import GREATEST_CAPACITY, LEAST_CAPACITY, Load, PlacementPolicy, is_valid_capacity
+from trimtab.assignor.model import Load, PlacementPolicy
 from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.model.replica_racks import ReplicaRacks
 from trimtab.assignor.modes.move_reasons import DecidedMoves, list_plan_notes, note_unknown_load

@@ -19,15 +19,7 @@ IntArray: TypeAlias = NDArray[np.int32]
 LongArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-# Bytes/s. Beyond it sums are infinite or lost in rounding, and a search for a scale takes a thousand steps.
-LEAST_CAPACITY: Final = 1e-6
-GREATEST_CAPACITY: Final = 1e18
 UNASSIGNED: Final = -1  # owner of a partition without a reader; bin of a partition that fits nowhere
-
-
-def is_valid_capacity(bytes_per_s: float) -> bool:
-    """Return whether a decision can calculate with this capacity; False for NaN."""
-    return LEAST_CAPACITY <= bytes_per_s <= GREATEST_CAPACITY
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from typing import Final
 
 import numpy as np
 
+from trimtab.assignor.capacity import GREATEST_CAPACITY, LEAST_CAPACITY, is_valid_capacity
 from trimtab.assignor.model import (
-    GREATEST_CAPACITY,
-    LEAST_CAPACITY,
     UNASSIGNED,
     BoolArray,
     ConsumerGroup,
@@ -26,7 +25,6 @@ from trimtab.assignor.model import (
     PlacementPolicy,
     RateForecast,
     TopicPartition,
-    is_valid_capacity,
 )
 from trimtab.assignor.model.load_arrays import align_deviations, align_lags, align_write_rates
 from trimtab.assignor.model.partition_index import PartitionIndex

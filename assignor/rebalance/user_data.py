@@ -12,7 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from trimtab.assignor.model import TopicPartition, is_valid_capacity
+from trimtab.assignor.capacity import is_valid_capacity
+from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.errors import InvalidPayloadError
 
 USER_DATA_VERSION: Final = 1

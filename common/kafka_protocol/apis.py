@@ -193,6 +193,15 @@ LEAVE_GROUP: Final = Api(
     flexible=4,
     is_repeatable=False,
 )  # fmt: skip
+OFFSET_COMMIT: Final = Api(
+    "OffsetCommit", 8, 7, 9,
+    """group_id:string generation_id_or_member_epoch:int32 member_id:string group_instance_id:string?
+    topics:[name:string partitions:[partition_index:int32 committed_offset:int64
+    committed_leader_epoch:int32=-1 committed_metadata:string?]]""",
+    "throttle_time_ms:int32 topics:[name:string partitions:[partition_index:int32 error_code:int16]]",
+    flexible=8,
+    is_repeatable=False,
+)  # fmt: skip
 FETCH: Final = Api(
     "Fetch", 1, 11, 12,
     """replica_id:int32=-1 max_wait_ms:int32 min_bytes:int32 max_bytes:int32 isolation_level:int8=0

@@ -180,6 +180,10 @@ class Brokers:
                     raise
             self._clock.sleep(RETRY_INTERVAL_S)
 
+    def make_connection(self, address: Address) -> BrokerConnection:
+        """Return a connection of the caller's own, which is not open yet."""
+        return BrokerConnection(address, self._options, self._clock, self._random)
+
     def close(self) -> None:
         """Close the connections; the next request opens others."""
         with self._lock:
@@ -250,8 +254,7 @@ class Brokers:
     def _connect(self, address: Address) -> BrokerConnection:
         with self._lock:
             if address not in self._connections:
-                made = BrokerConnection(address, self._options, self._clock, self._random)
-                self._connections[address] = made
+                self._connections[address] = self.make_connection(address)
             return self._connections[address]
 
 

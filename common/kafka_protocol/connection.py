@@ -65,6 +65,14 @@ class Request(NamedTuple):
     fields: Mapping[str, Any]
 
 
+class SentRequest(NamedTuple):
+    """A request whose response is under way."""
+
+    api: Api
+    version: int
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
     """What the connections of a client have in common."""
@@ -133,6 +141,28 @@ class BrokerConnection:
         finally:
             self._using.release()
 
+    def open(self, timeout: float) -> int:
+        """Connect, log in, and return the file to wait for: for `send` and `receive`, by one thread."""
+        with self._using:
+            self._open(self._clock.monotonic() + timeout)
+            assert self._socket is not None
+            return self._socket.fileno()
+
+    def send(self, request: Request, timeout: float) -> SentRequest:
+        """Send a request on the open connection; `receive` its response after those of earlier ones."""
+        with self._using:
+            return self._send([request], self._clock.monotonic() + timeout)[0]
+
+    def receive(self, sent: SentRequest, timeout: float) -> Any:
+        """Return the response to the oldest request that was sent."""
+        with self._using, self._closing_after_errors():
+            return self._decode(sent, self._clock.monotonic() + timeout)
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes have arrived that `receive` has not taken; those of TLS no selector sees."""
+        return self._socket is not None and self._is_readable(0)
+
     def close(self) -> None:
         """Close the connection; the next exchange opens another."""
         with self._using:
@@ -141,14 +171,25 @@ class BrokerConnection:
     def _exchange(
         self, requests: Sequence[Request], deadline: float, is_stopped: Callable[[], bool] | None = None
     ) -> list[Any]:
+        sent = self._send(requests, deadline)
+        with self._closing_after_errors():
+            return [self._decode(one, deadline, is_stopped) for one in sent]
+
+    def _send(self, requests: Sequence[Request], deadline: float) -> list[SentRequest]:
         versions = [choose_version(request, self._versions, self.address) for request in requests]
         numbers = [self._number + n & 0x7FFFFFFF for n in range(1, len(requests) + 1)]
         self._number = self._number + len(requests) & 0x7FFFFFFF
-        rows = list(zip(requests, versions, numbers, strict=True))
-        data = [r.api.encode_request(v, n, self._options.client_id, r.fields) for r, v, n in rows]
+        sent = [SentRequest(r.api, v, n) for r, v, n in zip(requests, versions, numbers, strict=True)]
+        rows = zip(requests, sent, strict=True)
+        data = [r.api.encode_request(s.version, s.number, self._options.client_id, r.fields) for r, s in rows]
         with self._closing_after_errors():
             self._get_socket(deadline).sendall(b"".join(data))
-            return [r.api.decode_response(v, self._receive(n, deadline, is_stopped)) for r, v, n in rows]
+        return sent
+
+    def _decode(
+        self, sent: SentRequest, deadline: float, is_stopped: Callable[[], bool] | None = None
+    ) -> Any:
+        return sent.api.decode_response(sent.version, self._receive(sent.number, deadline, is_stopped))
 
     @contextmanager
     def _closing_after_errors(self) -> Generator[None]:

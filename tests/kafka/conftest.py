@@ -29,7 +29,8 @@ from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates
 from trimtab.consumer_sdk import Consumer
-from trimtab.consumer_sdk.membership.classic import member, release_watch
+from trimtab.consumer_sdk.membership import release_watch
+from trimtab.consumer_sdk.membership.classic import member
 from trimtab.consumer_sdk.queues import MessageQueue
 from trimtab.consumer_sdk.queues import open_queue as open_queue_of_kind
 from trimtab.consumer_sdk.queues.kmq.redelivery_tracker import RedeliveryTracker

@@ -9,7 +9,8 @@ from confluent_kafka.admin import AdminClient
 
 from trimtab.assignor.rebalance.leader import RebalanceRound
 from trimtab.common.control_topics.plan_target import PlanTarget
-from trimtab.consumer_sdk.membership.classic import coordinator, group_commits, member, release_watch
+from trimtab.consumer_sdk.membership import release_watch
+from trimtab.consumer_sdk.membership.classic import coordinator, group_commits, member
 from trimtab.consumer_sdk.membership.classic.timed_assignor import TimedAssignor
 
 pytestmark = pytest.mark.broker

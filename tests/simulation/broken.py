@@ -24,7 +24,7 @@ from trimtab.consumer_sdk.lake.writer import writer
 from trimtab.consumer_sdk.lake.writer.partition_positions import PositionTracker
 from trimtab.consumer_sdk.membership import lease
 from trimtab.consumer_sdk.membership.classic import coordinator, group_commits, member
-from trimtab.consumer_sdk.membership.classic.release_watch import ReleaseWatch
+from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
 from trimtab.sidecar.decision import decide
 from trimtab.sidecar.decision.decision import ScalingAction
 from trimtab.testing.simulation import fetching

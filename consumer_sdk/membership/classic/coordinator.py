@@ -44,6 +44,7 @@ from trimtab.consumer_sdk.membership.classic.received_assignment import (
     is_readable_assignment,
     withhold_promised,
 )
+from trimtab.consumer_sdk.membership.release_watch import LOOK_TIMEOUT_S, ReleaseWatch
 
 log = logging.getLogger("trimtab.consumer_sdk")
 # An error at each refresh, ten times a second: `missing_topics` logs one for all.
@@ -344,6 +345,22 @@ def leave_group(consumer: Any, reason: str) -> None:
 def sleep_on_event_loop(consumer: Any, seconds: float) -> Any:
     """Return an awaitable sleep for the client's event loop."""
     return consumer._net.sleep(seconds)
+
+
+def begin_released(watch: ReleaseWatch, client: Any, now: float) -> frozenset[TopicPartition]:
+    """Claim and return the promised partitions that have been released, if it is time to look."""
+    awaited = watch.take_look(now)
+    if not awaited:
+        return frozenset()
+    try:
+        found = find_released(client, awaited, watch.token, LOOK_TIMEOUT_S)
+    except KafkaError:  # without the coordinator no round ends either
+        return frozenset()
+    released = watch.promised.intersection(found)
+    if released and not claim_partitions(client, released, watch.generation):
+        return frozenset()
+    watch.record_look(found, released, now)
+    return released
 
 
 def find_released(

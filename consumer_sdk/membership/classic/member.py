@@ -344,7 +344,7 @@ class GroupMember:
         if watch.takes_second_round(now, self._settings.max_poll_interval):
             log.warning("no release of %d promised partitions: requesting a rebalance", len(watch.promised))
             coordinator.request_rejoin(self.client)
-        if begun := watch.begin_released(self.client, now):
+        if begun := coordinator.begin_released(watch, self.client, now):
             self.inbox.append(PartitionsAssigned(begun, self.membership_epoch))
             if not (watch.promised or watch.is_only_round):
                 # At once: `_rejoin_requested` would outlast a join that is due, and cost a third round.

@@ -11,7 +11,7 @@ from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.consumer_sdk.client.commit_metadata import format_round_token
 from trimtab.consumer_sdk.membership.classic.coordinator import RawSubscriptions
-from trimtab.consumer_sdk.membership.classic.release_watch import ReleaseWatch
+from trimtab.consumer_sdk.membership.release_watch import ReleaseWatch
 
 
 class TimedAssignor(TrimtabAssignor):

@@ -26,11 +26,7 @@ from trimtab.consumer_sdk.consumer.partition_state import build_final_commit
 from trimtab.consumer_sdk.membership.classic import coordinator, group_commits
 from trimtab.consumer_sdk.membership.classic.coordinator import MembershipListener
 from trimtab.consumer_sdk.membership.classic.member import MAX_RELEASE_S
-from trimtab.consumer_sdk.membership.classic.release_watch import (
-    CONFIRMATION_TIMEOUT_S,
-    FIRST_LOOK_S,
-    ReleaseWatch,
-)
+from trimtab.consumer_sdk.membership.release_watch import CONFIRMATION_TIMEOUT_S, FIRST_LOOK_S, ReleaseWatch
 
 P = TopicPartition("orders", 0)
 ROUND = "7:abc"
@@ -162,7 +158,7 @@ async def hand_over(seed: int, *, step_s: float, limit: float) -> Broker:
             await asyncio.sleep(0)
             if rng.random() < 0.3:
                 watch._next_look_at = 0.0
-                if watch.begin_released(None, broker.now):
+                if coordinator.begin_released(watch, None, broker.now):
                     commit = group_commits._send_commit(following, {P: CommitPosition(120)}, lambda: True)
                     tasks.append(asyncio.ensure_future(commit))
             else:

@@ -8,7 +8,7 @@ from kafka.errors import KafkaConnectionError
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.client.commit_metadata import encode_confirmation, encode_release, parse_release
 from trimtab.consumer_sdk.membership.classic import coordinator
-from trimtab.consumer_sdk.membership.classic.release_watch import (
+from trimtab.consumer_sdk.membership.release_watch import (
     CONFIRMATION_TIMEOUT_S,
     FIRST_LOOK_S,
     JOIN_DELAY_S,
@@ -56,17 +56,17 @@ def test_it_begins_what_is_released_once(group: Coordinator) -> None:
     """A released partition is begun once, the other one stays promised."""
     one = watch()
     group.released = frozenset({P})
-    assert one.begin_released(CLIENT, FIRST_LOOK_S / 2) == frozenset()
-    assert one.begin_released(CLIENT, FIRST_LOOK_S) == {P}
+    assert coordinator.begin_released(one, CLIENT, FIRST_LOOK_S / 2) == frozenset()
+    assert coordinator.begin_released(one, CLIENT, FIRST_LOOK_S) == {P}
     assert one.promised == {Q}
-    assert one.begin_released(CLIENT, 1.0) == frozenset()
+    assert coordinator.begin_released(one, CLIENT, 1.0) == frozenset()
 
 
 def test_it_begins_nothing_that_a_join_does_not_claim(group: Coordinator) -> None:
     """A join that has begun goes without the partition, so the round assigns it."""
     one = watch()
     group.released, group.claimable = frozenset({P}), False
-    assert one.begin_released(CLIENT, 1.0) == frozenset()
+    assert coordinator.begin_released(one, CLIENT, 1.0) == frozenset()
     assert one.promised == {P, Q}
     assert not one.is_unconfirmed(1.0)
 
@@ -76,7 +76,7 @@ def test_looks_become_rarer_and_a_silent_coordinator_is_no_error(group: Coordina
     one = watch()
     group.is_away = True
     for milliseconds in range(1000):
-        assert one.begin_released(CLIENT, milliseconds / 1000) == frozenset()
+        assert coordinator.begin_released(one, CLIENT, milliseconds / 1000) == frozenset()
         assert one.wait(milliseconds / 1000) < 2 * MAX_LOOK_INTERVAL_S
     assert 15 < group.looks < 40
 
@@ -89,7 +89,7 @@ def test_a_due_join_waits_shortly_for_releases(group: Coordinator) -> None:
     assert not one.delays_join(2.0 + 2 * JOIN_DELAY_S, is_due=True)
     group.released = frozenset({P, Q})
     other = watch()
-    assert other.begin_released(CLIENT, 1.0) == {P, Q}
+    assert coordinator.begin_released(other, CLIENT, 1.0) == {P, Q}
     assert not other.delays_join(1.0, is_due=True)
 
 
@@ -98,7 +98,7 @@ def test_begun_partitions_are_not_committed_before_their_round(group: Coordinato
     one = watch()
     assert not one.is_unconfirmed(1.0)
     group.released = frozenset({P})
-    one.begin_released(CLIENT, 1.0)
+    coordinator.begin_released(one, CLIENT, 1.0)
     assert one.is_unconfirmed(1.0, [P, Q])
     assert not one.is_unconfirmed(1.0, [Q])
     assert not one.is_unconfirmed(1.0 + CONFIRMATION_TIMEOUT_S)
@@ -108,14 +108,14 @@ def test_a_confirmation_ends_the_wait(group: Coordinator) -> None:
     """In an only round the watch looks on until the former owner has confirmed its last commit."""
     one = ReleaseWatch((P, Q), 7, ROUND, 0.0, is_only_round=True)
     group.released = frozenset({P})
-    assert one.begin_released(CLIENT, 1.0) == {P}
+    assert coordinator.begin_released(one, CLIENT, 1.0) == {P}
     group.released, group.confirmed = frozenset({P, Q}), frozenset({Q})
-    assert one.begin_released(CLIENT, 2.0) == {Q}
+    assert coordinator.begin_released(one, CLIENT, 2.0) == {Q}
     assert one.is_unconfirmed(2.0, [P])
     assert not one.is_unconfirmed(2.0, [Q])
     group.confirmed = frozenset({P, Q})
     assert one.list_awaited(2.1) == {P}
-    assert one.begin_released(CLIENT, 3.0) == frozenset()
+    assert coordinator.begin_released(one, CLIENT, 3.0) == frozenset()
     assert not one.is_unconfirmed(3.0)
     assert not one.list_awaited(3.0)
 
@@ -124,7 +124,7 @@ def test_a_watch_of_two_rounds_looks_for_releases_only(group: Coordinator) -> No
     """The second round confirms them."""
     one = watch()
     group.released = frozenset({P, Q})
-    assert one.begin_released(CLIENT, 1.0) == {P, Q}
+    assert coordinator.begin_released(one, CLIENT, 1.0) == {P, Q}
     assert one.is_unconfirmed(1.0)
     assert not one.list_awaited(1.0)
 
@@ -147,5 +147,5 @@ def test_a_release_that_is_never_seen_takes_a_second_round_once(group: Coordinat
     assert not watch().takes_second_round(late + 0.1, 300.0)  # it has its second round anyway
     begun = ReleaseWatch((P,), 7, ROUND, 0.0, is_only_round=True)
     group.released = frozenset({P})
-    begun.begin_released(CLIENT, FIRST_LOOK_S)
+    coordinator.begin_released(begun, CLIENT, FIRST_LOOK_S)
     assert not begun.takes_second_round(late + 0.1, 300.0)

@@ -38,13 +38,10 @@ A round whose releases are all confirmed is the only one of its moves (`Assignme
    broker may that takes over without being in sync.
 """
 
-from collections.abc import Iterable
-from typing import Any, Final
-
-from kafka.errors import KafkaError
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from trimtab.assignor.topic_partition import TopicPartition
-from trimtab.consumer_sdk.membership.classic import coordinator
 
 FIRST_LOOK_S: Final = 0.004  # after the round; a revocation takes no less
 LOOK_INTERVAL_GROWTH: Final = 1.3
@@ -68,33 +65,31 @@ class ReleaseWatch:
     ) -> None:
         self.promised = frozenset(promised)
         self.is_only_round = is_only_round
-        self._generation = generation
-        self._token = token
+        self.generation = generation
+        self.token = token
         self._begun: frozenset[TopicPartition] = frozenset()
         self._promised_at = self._begun_at = now
         self._join_due_at: float | None = None
         self._interval = FIRST_LOOK_S
         self._next_look_at = now + FIRST_LOOK_S
 
-    def begin_released(self, client: Any, now: float) -> frozenset[TopicPartition]:
-        """Claim and return the promised partitions that have been released, if it is time to look."""
+    def take_look(self, now: float) -> frozenset[TopicPartition]:
+        """Return the partitions to look for, if it is time to; the next look is due later."""
         awaited = self.list_awaited(now)
         if not awaited or now < self._next_look_at:
             return frozenset()
         self._interval = min(self._interval * LOOK_INTERVAL_GROWTH, MAX_LOOK_INTERVAL_S)
         self._next_look_at = now + self._interval
-        try:
-            found = coordinator.find_released(client, awaited, self._token, LOOK_TIMEOUT_S)
-        except KafkaError:  # without the coordinator no round ends either
-            return frozenset()
-        released = self.promised.intersection(found)
-        if released and not coordinator.claim_partitions(client, released, self._generation):
-            return frozenset()
+        return awaited
+
+    def record_look(
+        self, found: Mapping[TopicPartition, bool], released: frozenset[TopicPartition], now: float
+    ) -> None:
+        """Record the claimed partitions among those found, which are true if their release is confirmed."""
         if released:
             self.promised -= released
             self._begun_at, self._interval = now, FIRST_LOOK_S  # a confirmation follows at once
         self._begun = (self._begun | released).difference(p for p, confirmed in found.items() if confirmed)
-        return released
 
     def list_awaited(self, now: float) -> frozenset[TopicPartition]:
         """Return the partitions whose release, or its confirmation, is awaited."""
@@ -102,9 +97,13 @@ class ReleaseWatch:
             self.promised | self._begun if self.is_only_round and self.is_unconfirmed(now) else self.promised
         )
 
+    def overdue_at(self, max_poll_interval: float) -> float:
+        """Return when a release counts as overdue (rule 9)."""
+        return self._promised_at + max_poll_interval + CONFIRMATION_TIMEOUT_S
+
     def takes_second_round(self, now: float, max_poll_interval: float) -> bool:
         """Return, once, whether a release of an only round is overdue (rule 9)."""
-        overdue = now - self._promised_at > max_poll_interval + CONFIRMATION_TIMEOUT_S
+        overdue = now > self.overdue_at(max_poll_interval)
         if not (self.is_only_round and self.promised and overdue):
             return False
         self.is_only_round = False
@@ -117,6 +116,16 @@ class ReleaseWatch:
         if self._join_due_at is None:
             self._join_due_at = now
         return now - self._join_due_at < JOIN_DELAY_S
+
+    @property
+    def joins_at(self) -> float:
+        """Return when a join that was due must wait no longer (rule 4)."""
+        return (self._join_due_at or 0.0) + JOIN_DELAY_S
+
+    @property
+    def confirmed_at(self) -> float:
+        """Return when commits of begun partitions wait no longer (rule 3)."""
+        return self._begun_at + CONFIRMATION_TIMEOUT_S
 
     def wait(self, now: float) -> float:
         """Return the seconds until the next look."""
