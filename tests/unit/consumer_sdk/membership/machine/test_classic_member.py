@@ -223,6 +223,18 @@ def test_the_lease_counts_from_the_heartbeats_request(world: World) -> None:
     assert not one.member.holds_lease(last + 5.41)
 
 
+def test_a_late_answer_renews_the_lease_from_its_request(world: World) -> None:
+    """Rule 10: the group counts from when it heard from the member, at the latest from its request."""
+    one = world.add()
+    world.settle()
+    sent_at = one.member.next_due(world.now)
+    beat = one.member.next_request(sent_at)
+    assert beat is not None
+    one.member.on_response(beat, SimpleNamespace(error_code=0), sent_at + 2)
+    assert one.member.holds_lease(sent_at + 5.39)
+    assert not one.member.holds_lease(sent_at + 5.41)
+
+
 def test_in_a_rebalance_only_the_second_lease_runs_out(world: World) -> None:
     """Rule 10: heartbeats are answered, but the coordinator waits no longer than the rebalance timeout."""
     first = world.add()
