@@ -43,19 +43,19 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
         *(f"{_WRITER}/test_halted_partitions.py", f"{_WRITER}/test_table_halts.py"),
     ),
     **{
-        f"consumer_sdk/lake/changes/{name}.py": (
+        f"consumer_sdk/lake/{name}.py": (
             *(f"{_UNIT}/lake/changes/{test}.py" for test in first),
             *_CHANGES,
         )
         for name, first in {
-            "change_decoders": ("test_keyed_projection",),
-            "change_formats": ("test_keyed_projection",),
-            "change_rows": ("test_keyed_projection",),
-            "change_settings": ("test_change_settings",),
-            "json_change_schemas": ("test_json_change_schemas",),
-            "keyed_changes": ("test_keyed_changes",),
-            "keyed_projection": ("test_keyed_projection",),
-            "truncations": ("test_keyed_projection",),
+            "changes/change_decoders": ("test_keyed_projection",),
+            "changes/change_formats": ("test_keyed_projection",),
+            "changes/change_rows": ("test_keyed_projection",),
+            "changes/change_settings": ("test_change_settings",),
+            "changes/json_change_schemas": ("test_json_change_schemas",),
+            "changes/keyed_changes": ("test_keyed_changes",),
+            "projection/keyed_projection": ("test_keyed_projection",),
+            "changes/truncations": ("test_keyed_projection",),
         }.items()
     },
     "consumer_sdk/lake/decoding/decoded_records.py": (
