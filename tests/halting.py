@@ -1,7 +1,8 @@
 """Records, settings and tables of the tests of halted tables."""
 
 import json
-from collections.abc import Generator
+import shutil
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -55,3 +56,17 @@ def make_by_hand(lake: SparkLake, table: str, write: str, *columns: Any) -> None
         is_delta = isinstance(lake, DeltaLake)
         vectors = "'delta.enableDeletionVectors' = 'true'" if is_delta else "'format-version' = '3'"
         lake.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({vectors})")
+
+
+def drop_table(lake: SparkLake, warehouse: Path, table: str) -> Callable[[], None]:
+    """Drop a table as another program does; return what restores it. A Delta table is its folder."""
+    folder = Path(warehouse, *table.split("."))
+    away = folder.with_name(f"{folder.name}_away")
+    if isinstance(lake, DeltaLake):
+        folder.rename(away)
+        return lambda: shutil.move(away, folder)
+    metadata = lake.spark.sql(f"SELECT file FROM {table}.metadata_log_entries").collect()[-1].file
+    lake.spark.sql(f"DROP TABLE {table}")
+    catalog = lake.catalog_name  # type: ignore[attr-defined]
+    register = f"CALL {catalog}.system.register_table('{table}', '{metadata}')"
+    return lambda: lake.spark.sql(register)

@@ -7,10 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from halting import COUNT, TIMES, changes, ids, make_by_hand, unreachable, values
+from halting import COUNT, TIMES, changes, drop_table, ids, make_by_hand, unreachable, values
 
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import TrimtabError
@@ -196,6 +197,47 @@ def test_a_member_that_owns_only_the_bad_topic_halts_no_other(
         assert other.has(orders, COUNT)
     assert [one.error, other.error] == [None, None]
     assert {row.n for row in lake.spark.table(new).collect()} == {1}
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"], indirect=True)
+@pytest.mark.parametrize("write", ["append", "upsert"])
+@pytest.mark.parametrize("comes_back", ["restored", "empty"])
+def test_a_table_that_another_program_drops_halts_alone_until_it_is_back(
+    pattern: tuple[str, dict[str, Any]],
+    lake: SparkLake,
+    warehouse: Path,
+    write: str,
+    comes_back: str,
+    produce: Callable[[str, list[bytes]], None],
+    eventually: Callable[..., None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Restored, it has every row; created anew, those from where the dropped one stopped, with a warning."""
+    caplog.set_level("INFO", "trimtab.lake")
+    topic, settings = pattern
+    orders, new = settings["lake.tables"].values()
+    more = {name.replace("_", "."): value for name, value in changes(write).items()}
+    more |= {"lake.schema": "id BIGINT, n BIGINT", "lake.partition": None}
+    more = {name: value for name, value in (settings | more).items() if value is not None}
+    for name in (topic, f"{topic}-new"):
+        produce(name, values("n")[:3])
+    with RunningIngest(more, lake) as running:
+        eventually(lambda: running.has(orders, 3) and running.has(new, 3), timeout=90)
+        restore = drop_table(lake, warehouse, new)
+        for name in (topic, f"{topic}-new"):
+            produce(name, values("n")[3:])
+        eventually(lambda: "dropped" in find_halts(settings), timeout=60)
+        eventually(lambda: running.has(orders, COUNT), timeout=60)
+        assert lake.open_table(new) is None
+        if comes_back == "restored":
+            restore()
+        else:
+            make_by_hand(lake, new, write, ("n", pa.int64()))
+        first = 0 if comes_back == "restored" else 3
+        eventually(lambda: ids(lake, new) == [*range(first, COUNT)], timeout=60)
+        eventually(lambda: not find_halts(settings), timeout=30)
+        assert any("written on from offset 3" in line for line in caplog.messages) == bool(first)
+    assert running.error is None
 
 
 def test_a_topic_whose_table_is_another_ones_is_named_by_the_doctor(

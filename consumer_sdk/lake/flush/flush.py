@@ -148,6 +148,8 @@ class _BatchFlush:
         flusher = self.flusher
         flusher.on_step("begun")
         table, offsets = self._open_with_offsets(batch.table)
+        if table is None and any(span.expected is not None for span in batch.spans.values()):
+            raise TableSchemaMismatchError(f"table {batch.table}: {DROPPED_ADVICE}")
         if conflicts := offsets.find_conflicts(flusher.group, batch.spans):
             return self.refuse(conflicts)
         self._check_partitions(offsets)

@@ -68,6 +68,8 @@ _METADATA_ADVICE: Final = "its metadata file is gone: restore the file, or drop 
 _INVALID_IN_GLUE: Final = re.compile(r"\.glue\.model\.InvalidInputException$")
 _OUTCOME_UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")
 _TABLE_MISSING: Final = re.compile(r"\.NoSuch(Table|Namespace|IcebergTable)Exception$")
+_LOG_MISSING: Final = re.compile(r"_delta_log does not exist")
+DROPPED_ADVICE: Final = "the table was dropped: restore it, or create it again (docs/lake.md)"
 _STORAGE_UNAVAILABLE: Final = re.compile(
     r"""^java\.(io|nio|net|sql)\.\w*Exception$ | ^java\.nio\.file\.\w+
     | ^org\.sqlite\. | SQLException$ | Timeout(Exception)?$
@@ -125,7 +127,8 @@ _ERROR_RULES: Final[tuple[tuple[int, re.Pattern[str], type[TrimtabError], str], 
         "a row lacks a required value or violates a constraint",
     ),
     (_MESSAGE, _CLOCKS_APART, LakeUnavailableError, _CLOCK_ADVICE),
-    (_NAME, _TABLE_MISSING, TableSchemaMismatchError, "the table was dropped"),
+    (_NAME, _TABLE_MISSING, TableSchemaMismatchError, DROPPED_ADVICE),
+    (_MESSAGE, _LOG_MISSING, TableSchemaMismatchError, DROPPED_ADVICE),
     (_NAME, _STORAGE_UNAVAILABLE, LakeUnavailableError, ""),  # its cause says what to do
     (_NAME, _TABLE_REFUSED, TableAccessError, "the catalog refuses it: grant this writer the table"),
 )

@@ -222,14 +222,10 @@ class DeltaTable:
         return self._opened_version >= 0
 
     def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
-        """Return the offsets of the newest version; a dropped table has none."""
-        try:
+        """Return the offsets of the newest version. Raises TableSchemaMismatchError."""
+        with jvm_errors.translate_errors(f"table {self.name}"):
             snapshot = self._update_snapshot() if refresh else self._log.unsafeVolatileSnapshot()
             text, version = self._read_snapshot_offsets(snapshot), int(snapshot.version())
-        except jvm_errors.JVM_ERRORS as error:
-            if _is_table_dropped(error):
-                return VersionedOffsets(CommittedOffsets(), "")
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from jvm_errors.MaskedError(error)
         return VersionedOffsets.decode(text, self.name, version)
 
     def read_gaps(self) -> TableGaps:
@@ -238,13 +234,9 @@ class DeltaTable:
 
     def has_committed(self, attempt: str) -> bool:
         """Return whether an attempt's commit is in the log."""
-        try:
+        with jvm_errors.translate_errors(f"table {self.name}"):
             # An attempt of this object committed after the object was opened: read no older commits.
             return any(self._read_attempt(p) == attempt for p in self._list_commits(self._opened_version))
-        except jvm_errors.JVM_ERRORS as error:
-            if _is_table_dropped(error):
-                return False
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from jvm_errors.MaskedError(error)
 
     def evolve_schema(self, frame: Frame) -> None:
         """Add a frame's missing columns to the table. Raises CommitConflictError."""
@@ -439,10 +431,6 @@ class DeltaTable:
     def _read_attempt(self, commit: Any) -> str | None:
         first = self._log.store().read(commit, self._log.newDeltaHadoopConf()).headOption()
         return parse_attempt(str(first.get())) if first.isDefined() else None
-
-
-def _is_table_dropped(error: BaseException) -> bool:
-    return any("_delta_log does not exist" in message for _, message in jvm_errors.java_causes(error))
 
 
 def _to_scala_seq(spark: SparkSession, items: list[Any]) -> Any:

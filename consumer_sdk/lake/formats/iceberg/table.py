@@ -171,16 +171,12 @@ class IcebergTable:
         self._staging_writer = staging
 
     def read_offsets(self, *, refresh: bool = True) -> VersionedOffsets:
-        """Return the offsets of the newest snapshot with offsets."""
-        try:
+        """Return the offsets of the newest snapshot with offsets. Raises TableSchemaMismatchError."""
+        with jvm_errors.translate_errors(f"table {self.name}"):
             if refresh:
                 self.java_table.refresh()
             text = self._newest_offsets()
             snapshot_id = next((int(s.snapshotId()) for s in self.walk_ancestors()), None)
-        except jvm_errors.JVM_ERRORS as error:
-            if jvm_errors.is_table_missing(error):  # a table dropped meanwhile has no offsets
-                return VersionedOffsets(CommittedOffsets(), "")
-            raise jvm_errors.to_trimtab_error(error, f"table {self.name}") from jvm_errors.MaskedError(error)
         return VersionedOffsets.decode(text, self.name, snapshot_id)
 
     def read_gaps(self) -> TableGaps:
