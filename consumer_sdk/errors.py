@@ -152,6 +152,9 @@ class TableNameCollisionError(SettingError):
     """Two topics map to one table, although the configuration does not say so."""
 
 
+DROPPED_ADVICE: Final = "the table was dropped: restore it, or create it again (docs/lake.md)"
+
+
 class TableSchemaMismatchError(CallerError):
     """A table's columns do not match the rows to write; no offset was committed."""
 

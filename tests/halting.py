@@ -65,7 +65,7 @@ def drop_table(lake: SparkLake, warehouse: Path, table: str) -> Callable[[], Non
     if isinstance(lake, DeltaLake):
         folder.rename(away)
         return lambda: shutil.move(away, folder)
-    metadata = lake.spark.sql(f"SELECT file FROM {table}.metadata_log_entries").collect()[-1].file
+    metadata = lake.spark.table(f"{table}.metadata_log_entries").collect()[-1].file
     lake.spark.sql(f"DROP TABLE {table}")
     catalog = lake.catalog_name  # type: ignore[attr-defined]
     register = f"CALL {catalog}.system.register_table('{table}', '{metadata}')"

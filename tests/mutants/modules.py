@@ -35,31 +35,28 @@ GUARDED_MODULES: Final[dict[str, tuple[str, ...]]] = {
     "consumer_sdk/lake/offsets/offset_codec.py": _LAKE,
     "consumer_sdk/lake/offsets/offset_gaps.py": (f"{_OFFSETS}/test_offset_gaps.py", *_LAKE),
     "consumer_sdk/lake/offsets/table_offsets.py": (f"{_OFFSETS}/test_table_offsets.py", *_LAKE),
-    "consumer_sdk/lake/commits/fenced_commit.py": (f"{_OFFSETS}/test_fenced_commit.py", *_LAKE),
+    "consumer_sdk/lake/commits/fenced_commit.py": (f"{_UNIT}/lake/commits/test_fenced_commit.py", *_LAKE),
     "consumer_sdk/lake/writer/batches.py": (f"{_WRITER}/test_batches.py", *_LAKE),
     "consumer_sdk/lake/writer/partition_positions.py": (f"{_WRITER}/test_partition_positions.py", *_LAKE),
-    "consumer_sdk/lake/flush/flush.py": (f"{_WRITER}/test_flush.py", *_LAKE),
+    "consumer_sdk/lake/flush/flush.py": (f"{_UNIT}/lake/flush/test_flush.py", *_LAKE),
     "consumer_sdk/lake/writer/halted_partitions.py": (
         *(f"{_WRITER}/test_halted_partitions.py", f"{_WRITER}/test_table_halts.py"),
     ),
     **{
-        f"consumer_sdk/lake/{name}.py": (
-            *(f"{_UNIT}/lake/changes/{test}.py" for test in first),
-            *_CHANGES,
-        )
+        f"consumer_sdk/lake/{name}.py": (*(f"{_UNIT}/lake/{test}.py" for test in first), *_CHANGES)
         for name, first in {
-            "changes/change_decoders": ("test_keyed_projection",),
-            "changes/change_formats": ("test_keyed_projection",),
-            "changes/change_rows": ("test_keyed_projection",),
-            "changes/change_settings": ("test_change_settings",),
-            "changes/json_change_schemas": ("test_json_change_schemas",),
-            "changes/keyed_changes": ("test_keyed_changes",),
-            "projection/keyed_projection": ("test_keyed_projection",),
-            "changes/truncations": ("test_keyed_projection",),
+            "changes/change_decoders": ("projection/test_keyed_projection",),
+            "changes/change_formats": ("projection/test_keyed_projection",),
+            "changes/change_rows": ("projection/test_keyed_projection",),
+            "changes/change_settings": ("changes/test_change_settings",),
+            "changes/json_change_schemas": ("changes/test_json_change_schemas",),
+            "changes/keyed_changes": ("changes/test_keyed_changes",),
+            "projection/keyed_projection": ("projection/test_keyed_projection",),
+            "changes/truncations": ("projection/test_keyed_projection",),
         }.items()
     },
     "consumer_sdk/lake/decoding/decoded_records.py": (
-        *(f"{_UNIT}/lake/changes/test_keyed_projection.py", *_CHANGES),
+        *(f"{_UNIT}/lake/projection/test_keyed_projection.py", *_CHANGES),
     ),
     "consumer_sdk/queues/ordered/key_ordering.py": (
         *(f"{_UNIT}/queues/test_key_ordering.py", "tests/property/test_key_ordering.py"),

@@ -61,6 +61,12 @@ def test_the_docs_list_each_module_that_is_changed() -> None:
     assert re.findall(r"^\| `(\S+\.py)` \| \d+ \| .+ \|$", text, re.MULTILINE) == [*GUARDED_MODULES]
 
 
+def test_each_guard_is_there() -> None:
+    """A path that is gone ends a run with an error, which would count as a killed mutant."""
+    guards = {guard.partition("::")[0] for tests in GUARDED_MODULES.values() for guard in tests}
+    assert [guard for guard in sorted(guards) if not (ROOT / guard).exists()] == []
+
+
 def test_each_explanation_is_of_a_mutant() -> None:
     """After a change of the code, an explanation whose mutant is gone goes, too."""
     names = {module: {task.name for task in list_tasks(module)} for module in GUARDED_MODULES}

@@ -2,7 +2,8 @@
 
 Steps (`table_offsets` has the rules of offsets):
 
-1. Read the topic table's offsets; refuse a batch that does not continue them.
+1. Read the topic table's offsets; refuse a batch that does not continue them. A table that was dropped is not
+   created again: TableSchemaMismatchError.
 2. Stage the topic table's rows: the likeliest failures come before anything is visible.
 3. Before side tables (fan-out, dead letters), commit where the batch begins in partitions that the
    topic table does not know: two owners that begin at different offsets must not both write them.
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.clock import SystemClock
+from trimtab.consumer_sdk.errors import DROPPED_ADVICE, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.commits.fenced_commit import (
     CommitFenced,
     CommitSucceeded,
@@ -149,6 +151,7 @@ class _BatchFlush:
         flusher.on_step("begun")
         table, offsets = self._open_with_offsets(batch.table)
         if table is None and any(span.expected is not None for span in batch.spans.values()):
+            # created again, it would lack the rows of the dropped one
             raise TableSchemaMismatchError(f"table {batch.table}: {DROPPED_ADVICE}")
         if conflicts := offsets.find_conflicts(flusher.group, batch.spans):
             return self.refuse(conflicts)

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from trimtab.common.errors import TrimtabError
 from trimtab.common.kafka_security.secrets import mask_passwords
 from trimtab.consumer_sdk.errors import (
+    DROPPED_ADVICE,
     CommitConflictError,
     DiskFullError,
     LakeUnavailableError,
@@ -69,7 +70,6 @@ _INVALID_IN_GLUE: Final = re.compile(r"\.glue\.model\.InvalidInputException$")
 _OUTCOME_UNKNOWN: Final = re.compile(r"\.CommitStateUnknownException$")
 _TABLE_MISSING: Final = re.compile(r"\.NoSuch(Table|Namespace|IcebergTable)Exception$")
 _LOG_MISSING: Final = re.compile(r"_delta_log does not exist")
-DROPPED_ADVICE: Final = "the table was dropped: restore it, or create it again (docs/lake.md)"
 _STORAGE_UNAVAILABLE: Final = re.compile(
     r"""^java\.(io|nio|net|sql)\.\w*Exception$ | ^java\.nio\.file\.\w+
     | ^org\.sqlite\. | SQLException$ | Timeout(Exception)?$

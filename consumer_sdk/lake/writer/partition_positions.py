@@ -12,9 +12,10 @@ Rules:
    transactions).
 2. A submitted span expects the previous `submitted` as the table's offset. Batches form a chain: a
    refused batch makes all later ones of the chain refused.
-3. After a refusal, the partition is rewound to the table's offset; records beyond it are dropped. The
-   outcome of a batch of an earlier assignment changes nothing: the partition was lost meanwhile, and what
-   the table has by now was read when it was assigned again.
+3. After a refusal, the partition is rewound to the table's offset; records beyond it are dropped. A table
+   that has lost its offset (dropped, created again) is written on from the last known one. The outcome
+   of a batch of an earlier assignment changes nothing: the partition was lost meanwhile, and what the
+   table has by now was read when it was assigned again.
 4. Records fetched before a partition was reassigned or rewound may still arrive. The first record
    after that must be the requested one; if it is not, or if the offsets of a run do not
    ascend, the run is dropped and requested once more. The second answer is accepted: the hole is
@@ -164,7 +165,11 @@ class PositionTracker:
             if not self._pop_chained(partition, span):
                 continue
             position = self._owned[partition]
-            position.committed = offsets.get(partition)
+            actual = offsets.get(partition)
+            if actual is None and position.committed is not None:
+                position.start = position.committed
+                log.warning(_OFFSET_LOST_WARNING, partition, position.start)
+            position.committed = actual
             restarts[partition] = _rewind(position, _first_not_none(position.start, span.first))
         return restarts
 
@@ -232,6 +237,10 @@ def log_starts(starts: Mapping[TopicPartition, int | None], *, resets_to_end: bo
 _NEW_TOPIC_ADVICE: Final = (
     "Nothing was written, and this partition is no longer read. "
     "Give the new topic a table of its own (lake.tables)"
+)
+_OFFSET_LOST_WARNING: Final = (
+    "%s: its table was dropped and created again; it is written on from offset %d, without the rows of the "
+    "dropped table"
 )
 _NEW_PARTITION_WARNING: Final = (
     "%s is new to its table, and the group already stands at offset %d: earlier records will not "

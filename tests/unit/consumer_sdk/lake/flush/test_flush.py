@@ -143,6 +143,15 @@ def test_a_batch_that_does_not_continue_its_table_is_refused_before_it_is_staged
     assert (table.staged, table.attempts) == ([], [])
 
 
+def test_a_dropped_table_is_not_created_again() -> None:
+    """A new one would lack the rows of the dropped one, whichever partitions are new to it."""
+    lake = Lake()
+    batch = replace(BATCH, spans={TopicPartition("a", 1): OffsetSpan(None, 7, 7), **BATCH.spans})
+    with pytest.raises(TableSchemaMismatchError, match=r"^table lake\.a: the table was dropped"):
+        flusher_of(lake).flush_batch(batch, backoff())
+    assert lake.tables == {}
+
+
 def test_a_batch_whose_partitions_are_refused_is_not_staged() -> None:
     """The check gets those of the batch, and those of its topic that the table has offsets of."""
     table, checked = table_at(10), set[TopicPartition]()

@@ -166,6 +166,23 @@ def test_a_refused_partition_continues_at_the_tables_offset(positions: PositionT
     assert positions.chain_spans({P: (101, 103)}) == {P: OffsetSpan(101, 101, 103)}
 
 
+def test_a_partition_whose_table_was_created_again_continues_at_its_last_offset(
+    positions: PositionTracker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new table has no offset: the records of the dropped one are not written again."""
+    positions.accept_run(P, [100, 101])
+    positions.confirm_committed(positions.chain_spans({P: (100, 102)}))
+    positions.accept_run(P, [102, 103])
+    spans = positions.chain_spans({P: (102, 104)})
+    assert positions.rewind_partitions(spans, {P: None}) == {P: 102}
+    assert "written on from offset 102" in caplog.text
+    positions.accept_run(P, [102, 103])
+    again = positions.chain_spans({P: (102, 104)})
+    assert again == {P: OffsetSpan(None, 102, 104)}
+    assert positions.rewind_partitions(again, {P: None}) == {P: 102}
+    assert caplog.text.count("written on") == 1
+
+
 @pytest.mark.parametrize("first_batch", [[40], [40, 41]])
 def test_a_refused_unknown_partition_continues_at_its_start(first_batch: list[int]) -> None:
     """The table still does not know it, so reading starts again at the first offset read.
