@@ -55,9 +55,9 @@ LED_BROKERS ?= 3.1.2 3.3.2 3.9.1
 NEW_BROKERS ?= 4.0.1 4.1.1 4.2.0 4.3.0
 test-older-brokers: .venv/.dev ## run the tests of led groups on Kafka LED_BROKERS, those of consumers of the new protocol on NEW_BROKERS
 	@for version in $(LED_BROKERS); do echo "Kafka $$version"; \
-		PYTHONPATH=tests $(BIN)/python -m older_broker $$version tests/kafka/test_group_lead.py || exit 1; done
-	@for version in $(NEW_BROKERS); do echo "Kafka $$version"; PYTHONPATH=tests $(BIN)/python -m older_broker $$version \
-		tests/kafka/test_broker_assigned.py tests/kafka/test_consumer.py tests/kafka/test_migration.py || exit 1; done
+		PYTHONPATH=tests $(BIN)/python -m support.older_broker $$version tests/kafka/lead/test_group_lead.py || exit 1; done
+	@for version in $(NEW_BROKERS); do echo "Kafka $$version"; PYTHONPATH=tests $(BIN)/python -m support.older_broker $$version \
+		tests/kafka/group/test_broker_assigned.py tests/kafka/group/test_consumer.py tests/kafka/group/test_migration.py || exit 1; done
 
 object-store: .venv/.dev ## build versitygw, an S3 server, from source once, and fetch Iceberg's REST catalog; needs Go
 	@PYTHONPATH=tests $(BIN)/python -m object_store
@@ -144,7 +144,7 @@ plugin: .venv/.run ## build the broker's assignor plugin with javac and check it
 docs: site test-docs ## build the docs site and run the code blocks of README and tutorials
 
 site: .venv/.docs ## write the settings tables and diagrams, check spelling and links, build the docs site: build/site/index.html
-	@PYTHONPATH=tests $(BIN)/python -m settings_docs
+	@PYTHONPATH=tests $(BIN)/python -m docs_site.settings_docs
 	@PYTHONPATH=tests $(BIN)/python -m docs_site.diagrams
 	@$(BIN)/python -m pytest -q -n0 tests/docs_site/test_pages.py
 	@PYTHONPATH=tests PYTHONWARNINGS=ignore NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -164,7 +164,7 @@ wheels-arm64: .venv/.dev ## write a wheel for arm64 and the Python of this Debia
 	@PYTHONPATH=tests $(BIN)/python -m wheels.arm64
 
 jars: .venv/.dev ## write consumer_sdk/java/jars.sha256, the hashes of all JARs, from a download without a check
-	@PYTHONPATH=tests $(BIN)/python -m pinned_jars
+	@PYTHONPATH=tests $(BIN)/python -m support.pinned_jars
 
 proto: .venv/.dev ## generate the committed Python code of KEDA's gRPC protocol
 	@$(BIN)/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \

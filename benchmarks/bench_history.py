@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Final
 
 from harness import result
-from page_reports import CAPACITY, HEADROOM, ReportSource
 
+from support.page.page_reports import CAPACITY, HEADROOM, ReportSource
 from trimtab.sidecar.records.decision_record import DecisionRecord, build_decision_record
 from trimtab.sidecar.records.sample_record import SampleRecord
 from trimtab.sidecar.reporting.decision_log import build_record_terms

@@ -72,7 +72,7 @@ def count_record_differences(rows: Any, ends: Ends) -> Mapping[str, int]:
 @contextmanager
 def stream_changes(bootstrap: str, topic: str, arguments: Namespace) -> Generator[Stream]:
     """Yield changes by key, and serve the registry of their schema. Needs PYTHONPATH=tests."""
-    from fake_registry import serve_registry  # noqa: PLC0415 - events need no tests
+    from support.lake.fake_registry import serve_registry  # noqa: PLC0415 - events need no tests
 
     settings = {"lake.write": "upsert", "lake.key": "id", "lake.decoder": "avro"}
     keys = arguments.keys // arguments.partitions * arguments.partitions

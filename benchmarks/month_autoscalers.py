@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from in_memory_target import InMemoryTarget
 from month_world import LEAST, MOST, RECORD, World
 
+from support.in_memory_target import InMemoryTarget
 from trimtab.assignor.analysis.simulation.lag_autoscaler import LagAutoscaler
 from trimtab.assignor.model import UNASSIGNED, BoolArray, FloatArray, Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.model.partition_index import PartitionIndex

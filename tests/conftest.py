@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from file_scheduling import FileScheduling
 from hypothesis import settings as hypothesis_settings
 
+from support.file_scheduling import FileScheduling
 from trimtab.cli.demo.jvm_class_archive import find_archive, jvm_options
 from trimtab.testing import KafkaTopics, RunningBroker
 

@@ -3,7 +3,7 @@
 librdkafka's `rd_kafka_queue_yield` makes a wait for its queue return; one that begins later returns at once,
 so no wake-up is lost. confluent-kafka (2.16) does not expose it: it is called in the library that
 confluent-kafka has loaded, on the client's handle, the first field of its object.
-`tests/kafka/test_idle.py` fails when a release changes them.
+`tests/kafka/group/test_idle.py` fails when a release changes them.
 """
 
 import ctypes

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from otlp_receiver import OtlpReceiver, attributes_of, receive_otlp
-from traced_readers import QUEUE_READER, READER, SPAN, TRACE, produce, run_reader
 
 from collector.process import answers, running_collector
+from support.otlp_receiver import OtlpReceiver, attributes_of, receive_otlp
+from support.traced_readers import QUEUE_READER, READER, SPAN, TRACE, produce, run_reader
 
 pytestmark = [pytest.mark.collector, pytest.mark.broker]
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from pyiceberg.table import StaticTable
-from slow_on_delta import slow_on_delta
 
-from tests.change_records import build_projection, build_records, change
+from support.lake.change_records import build_projection, build_records, change
+from support.lake.slow_on_delta import slow_on_delta
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import CommitConflictError, TableSchemaMismatchError

@@ -11,8 +11,8 @@ from threading import Event
 from typing import Protocol
 
 import pytest
-from in_memory_target import InMemoryTarget
 
+from support.in_memory_target import InMemoryTarget
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import PeerError
 from trimtab.sidecar.errors import StartupError, StateDirInUseError

@@ -4,17 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from advised_group import ALL, AdvisedGroup, Surfaces, advise_group
-from sidecar_bench import CAPACITY, SidecarBench
-
 from dirty.run import DirtyRun, Figures, wait
+from support.advised_group import ALL, AdvisedGroup, Surfaces, advise_group
+from support.sidecar_bench import CAPACITY, SidecarBench
 
 LOST_PROMETHEUS = {
     "weight-source": "prometheus",
     "weight-query": "vector(1)",
     "prometheus-url": "http://127.0.0.1:9",
 }
-UNPLANNED_WORKER = Path(__file__).parents[1] / "kafka" / "librdkafka_worker.py"
+UNPLANNED_WORKER = Path(__file__).parents[1] / "workers" / "librdkafka_worker.py"
 STARTS_SLOWLY = [sys.executable, "-c", "import time; time.sleep(600)", "{instance}"]
 MISSING = ["/no/such/worker", "{instance}"]
 OTHER_RACK = {"client.rack": "r2", "group.protocol": "consumer"}

@@ -7,19 +7,18 @@ from pathlib import Path
 from time import sleep
 from typing import Final
 
-from advised_group import Surfaces
-
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from cluster.pod_group import CAPACITY, LED, Scene
 from cluster.source_address import build_environment
 from cluster.workloads import Cluster
 from dirty.run import DirtyRun, Figures, wait
+from support.advised_group import Surfaces
 
 PER_POD: Final = 2
 STEADY_S: Final = 20.0
 NAME: Final = "orders"
-WORKER: Final = Path(__file__).parents[1] / "kafka" / "librdkafka_worker.py"
+WORKER: Final = Path(__file__).parents[1] / "workers" / "librdkafka_worker.py"
 SETTINGS: Final = {
     **LED,
     "backlog-grace": "3 s",

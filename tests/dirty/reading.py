@@ -3,12 +3,12 @@
 from threading import Event
 from time import monotonic
 
-from advised_group import AdvisedGroup, advise_group
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as RawPartition
-from sidecar_bench import CAPACITY, PARTITIONS, Flow
 
 from dirty.run import DirtyRun, Figures, count_changes, find_figures, wait
+from support.advised_group import AdvisedGroup, advise_group
+from support.sidecar_bench import CAPACITY, PARTITIONS, Flow
 
 OUTAGE_S = 75.0
 COMMIT_S = 20.0  # ten windows of 2 s, as 300 s are ten of the default 30 s

@@ -9,8 +9,9 @@ from pathlib import Path
 from threading import Event
 from time import monotonic
 
-from advised_group import Surfaces
 from confluent_kafka.admin import AdminClient, NewTopic
+
+from support.advised_group import Surfaces
 
 Figures = dict[str, float]
 PATIENCE_S = 200.0

@@ -6,10 +6,9 @@ from pathlib import Path
 from time import sleep
 from typing import Any, Final
 
-from advised_group import Surfaces
-from sidecar_bench import CAPACITY, SidecarBench
-
 from dirty.run import DirtyRun, Figures, wait
+from support.advised_group import Surfaces
+from support.sidecar_bench import CAPACITY, SidecarBench
 
 SINK_RATE: Final = 1.4 * CAPACITY  # of all workers together
 WINDOW_S: Final = 10.0

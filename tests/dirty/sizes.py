@@ -5,10 +5,9 @@ from collections.abc import Callable
 from threading import Event
 from time import monotonic
 
-from sidecar_bench import SidecarBench
-
 from dirty.run import DirtyRun, Figures, compute_p95, count_changes, find_figures
 from dirty.topics import MEAN_SIZE, PARETO_MEAN_SIZE, Sized, draw_mixed, draw_pareto
+from support.sidecar_bench import SidecarBench
 
 BYTES_PER_S = 260_000.0
 WINDOW_S = 30.0

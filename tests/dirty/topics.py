@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 from time import monotonic
 
-from steady import Background
+from support.steady import Background
 
 LARGE, SMALL, LARGE_SHARE = 50_000, 300, 0.02
 MEAN_SIZE = LARGE * LARGE_SHARE + SMALL * (1 - LARGE_SHARE)

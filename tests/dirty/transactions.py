@@ -3,11 +3,11 @@
 from threading import Event
 from time import monotonic
 
-from advised_group import advise_group
 from confluent_kafka import Producer
 
 from dirty.run import DirtyRun, Figures
 from dirty.topics import SMALL, Transactional
+from support.advised_group import advise_group
 from trimtab.common.clock import SystemClock
 from trimtab.sidecar.readings.group_monitor import GroupMonitor
 from trimtab.sidecar.settings.settings import load_settings

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import typer
 from prometheus_client import Metric
-from settings_docs import list_documented_models
 from typer.core import TyperGroup
 
 from docs_site.exported_metrics import build_consumer_registry, build_sidecar_registry
+from docs_site.settings_docs import list_documented_models
 from trimtab.cli.main import COMMANDS, build_app
 from trimtab.common.settings.config_file import PATH_SETTINGS
 from trimtab.common.settings.settings_model import NO_DEFAULT_TEXT, render_settings_table

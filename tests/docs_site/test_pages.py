@@ -9,12 +9,12 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-import json_docs
 import pytest
 import typer
 import yaml
 from typer.core import TyperGroup
 
+from docs_site import json_docs
 from docs_site.code_runner import SHELL_LANGUAGES
 from docs_site.diagrams import is_current, list_diagrams
 from docs_site.pages import CODE, DOCS, IMAGE, LINK, ROOT, iterate_sections, list_code_blocks, list_pages
@@ -98,7 +98,7 @@ def test_diagrams_are_drawn_from_their_sources(source: Path) -> None:
 
 
 def test_json_is_documented_as_it_is_decoded() -> None:
-    """The table of the page is the decoder's; `python -m json_docs` in tests/ writes it again."""
+    """The table of the page is the decoder's; `python -m docs_site.json_docs` in tests/ writes it again."""
     assert json_docs.fill_page(json_docs.PAGE.read_text()) == json_docs.PAGE.read_text()
 
 

@@ -32,10 +32,10 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as RawPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from hostile_records import BAD_HEADERS, BAD_MARKERS
 from kafka import KafkaProducer
 
 from faults import queue_processes
+from support.hostile_records import BAD_HEADERS, BAD_MARKERS
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.consumer_sdk.readable_headers import keep_readable_headers
 

@@ -21,8 +21,6 @@ from threading import Event, Lock
 from time import monotonic
 from typing import Any, Final, Self
 
-from fake_registry import serve_registry
-
 from faults import settings, wall_clock
 from faults.broker import Broker, read_numbers, read_with_kafka_python
 from faults.changes import SCHEMAS, ChangedRow, Numbers, check_changes, count_differences, replay
@@ -52,6 +50,7 @@ from history.anomalies import count_kinds, find_anomalies, longest_lag
 from history.events import History, Write
 from object_store.rig import ObjectStoreRig
 from object_store.servers import CREDENTIALS
+from support.lake.fake_registry import serve_registry
 from trimtab.consumer_sdk.client.settings import CLASSIC_PROTOCOL
 
 LINKS: Final = 5

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from writer_steps import FLUSH_STEPS, REBALANCE_STEPS
-
+from support.lake.writer_steps import FLUSH_STEPS, REBALANCE_STEPS
 from trimtab.consumer_sdk.client.settings import CLASSIC_PROTOCOL
 
 SESSION: Final = 4.0

@@ -10,8 +10,8 @@ from functools import cache, partial
 from typing import Any, Final
 
 import pyarrow as pa
-from avro_registry import AvroRegistry
 
+from support.lake.avro_registry import AvroRegistry
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_decoders import (
     ChangeDecoder,

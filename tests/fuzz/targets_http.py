@@ -5,8 +5,7 @@ from io import BytesIO
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
-from paged import create_web_server
-
+from support.page.paged import create_web_server
 from trimtab.common import http_server
 from trimtab.common.http_server import AccessPolicy, EndpointServer
 

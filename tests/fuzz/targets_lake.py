@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.type_pb2 import Type
-from hostile_json import GOOD, HOSTILE
 
+from support.lake.hostile_json import GOOD, HOSTILE
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.errors import CommittedOffsetsLostError, TableSchemaMismatchError

@@ -5,9 +5,9 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from typing import Any, Final
 
-from hostile import BLIND, LOAD, PLAN, UNREADABLE_USER_DATA, RawGroup, encode_subscription
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 
+from support.hostile import BLIND, LOAD, PLAN, UNREADABLE_USER_DATA, RawGroup, encode_subscription
 from trimtab.assignor.clients.leader_plugin import decode_assignment_data, decode_member_data
 from trimtab.assignor.rebalance.consumer_protocol import decode_assignment, decode_subscription
 from trimtab.assignor.rebalance.leader import LeaderView

@@ -21,9 +21,9 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourceType,
 )
-from sidecar_bench import PARTITIONS, SidecarBench
 
-from secured import Secured, secured
+from support.secured import Secured, secured
+from support.sidecar_bench import PARTITIONS, SidecarBench
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import Clock
 from trimtab.common.control_topics.plan import GroupPlan

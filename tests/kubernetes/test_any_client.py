@@ -21,7 +21,7 @@ from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
 
 ROOT: Final = Path(__file__).parents[2]
-WORKERS: Final = ROOT / "tests" / "kafka"
+WORKERS: Final = ROOT / "tests" / "workers"
 PATIENCE: Final = 120.0
 STEADY: Final = 12.0
 WAYS: Final[dict[str, tuple[str, dict[str, Any]]]] = {  # worker, and settings of the sidecar

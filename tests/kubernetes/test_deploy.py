@@ -49,7 +49,7 @@ SIDECAR: Final = "trimtab-sidecar"
 PLACE: Final = ScaleTargetRef(WorkloadKind.DEPLOYMENT, CONSUMER, NAMESPACE)
 FORBIDDEN: Final = 403
 LABEL: Final = "topology.kubernetes.io/zone"
-WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
+WORKER: Final = Path(__file__).parents[1] / "workers" / "sidecar_worker.py"
 ROLE: Final[Object] = next(yaml.safe_load_all((DEPLOY / "kustomize" / "base" / "role.yaml").read_text()))
 RIGHTS: Final = [(n, verb) for n, rule in enumerate(ROLE["rules"]) for verb in rule["verbs"]]
 """Each right of the role: the rule's number, and the verb."""

@@ -29,7 +29,7 @@ from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.kubernetes.factory import connect_workload_target
 
 pytestmark = pytest.mark.kubernetes
-WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
+WORKER: Final = Path(__file__).parents[1] / "workers" / "sidecar_worker.py"
 
 
 @pytest.mark.parametrize("kind", ["deployment", "statefulset"])

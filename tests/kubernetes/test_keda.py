@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 
 import pytest
 import yaml
-from queued import Sidecar, handled_messages, write_messages
 
 from cluster import build
 from cluster.control_plane import HOST, ControlPlane, free_ports
@@ -21,6 +20,7 @@ from cluster.keda import Keda
 from cluster.kubelet import Kubelet
 from cluster.workloads import NAMESPACE, POD_NAME, Cluster
 from faults.traffic import Traffic
+from support.queued import Sidecar, handled_messages, write_messages
 from trimtab.common.clock import SystemClock
 from trimtab.sidecar.decision.decision import DecisionMetrics, ScalingAction, ScalingDecision
 from trimtab.sidecar.model.observation import GroupState
@@ -45,7 +45,7 @@ assert ROLE is not None
 RULES: Final[list[dict[str, Any]]] = yaml.safe_load(ROLE[1])["rules"]
 """The role that the documentation shows."""
 
-WORKER: Final = ROOT / "tests" / "kafka" / "sidecar_worker.py"
+WORKER: Final = ROOT / "tests" / "workers" / "sidecar_worker.py"
 PARTITIONS: Final = 6
 ROOM: Final = 40_000.0 * 0.9  # bytes/s of a consumer that may be filled
 RECORD: Final = 180.0  # bytes, about

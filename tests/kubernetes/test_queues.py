@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from queued import Sidecar, handled_messages, running_tracker, write_messages
 
 from cluster.control_plane import ControlPlane
 from cluster.kubelet import Kubelet
 from cluster.workloads import POD_NAME, Cluster
+from support.queued import Sidecar, handled_messages, running_tracker, write_messages
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from many_groups import ManyGroupsSidecar
 
 from cluster import scaler_resources
 from cluster.scaler_resources import ScalerResourceClient
+from support.many_groups import ManyGroupsSidecar
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
 

@@ -25,7 +25,7 @@ from trimtab.sidecar.settings.settings import load_settings
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.broker]
 
-WORKER: Final = Path(__file__).parents[1] / "kafka" / "sidecar_worker.py"
+WORKER: Final = Path(__file__).parents[1] / "workers" / "sidecar_worker.py"
 PARTITIONS: Final = 6
 
 

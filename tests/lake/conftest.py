@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
-from fake_registry import FakeRegistry, serve_registry
 
+from support.lake.fake_registry import FakeRegistry, serve_registry
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.lake.formats.delta.table import DeltaLake

@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from named_rounds import JoinedMember, assign_by_name, assignments
-
 from model.state import (
     DEAD,
     FROZEN,
@@ -41,6 +39,7 @@ from model.state import (
     Seat,
     State,
 )
+from support.named_rounds import JoinedMember, assign_by_name, assignments
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData, group_by_topic

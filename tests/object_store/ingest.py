@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from object_store.readers import sort_rows
-from tests.change_records import ChangeRecord, Row, draw_changes, replay, to_bytes
+from support.lake.change_records import ChangeRecord, Row, draw_changes, replay, to_bytes
 
 COUNT: Final = 4000
 PARTITIONS: Final = 4

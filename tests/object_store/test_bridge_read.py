@@ -17,7 +17,7 @@ from object_store.flushes import open_small_lake
 from object_store.ingest import CHANGE_SETTINGS, PARTITIONS, Ingest, make_settings, produce_changes
 from object_store.readers import read_delta
 from object_store.rig import ObjectStoreRig
-from tests.change_records import ChangeRecord, Row, draw_changes, replay
+from support.lake.change_records import ChangeRecord, Row, draw_changes, replay
 from trimtab.common.errors import SettingError
 from trimtab.consumer_sdk.lake import LakeReader
 

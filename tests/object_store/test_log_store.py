@@ -14,7 +14,7 @@ from trimtab.consumer_sdk.lake.formats.delta import log_stores
 
 pytestmark = [pytest.mark.object_store, pytest.mark.usefixtures("credentials")]
 
-RACER = Path(__file__).parents[1] / "lake" / "racer.py"
+RACER = Path(__file__).parents[1] / "lake" / "tables" / "racer.py"
 RACERS = 3
 ROUNDS = 12
 LONG = 300.0  # on a busy machine

@@ -10,10 +10,10 @@ from typing import Protocol
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from page_browser import OUT, open_browser, wait_until
 from playwright.sync_api import Page, ViewportSize
-from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 
+from support.page.page_browser import OUT, open_browser, wait_until
+from support.sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.page, pytest.mark.broker]

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import pytest
 from confluent_kafka import Producer
-from page_browser import OUT, open_browser, wait_until
 from playwright.sync_api import Browser, Page
-from sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 
+from support.page.page_browser import OUT, open_browser, wait_until
+from support.sidecar_bench import CAPACITY, PARTITIONS, SidecarBench
 from trimtab.consumer_sdk import Consumer
 
 pytestmark = [pytest.mark.page, pytest.mark.broker]

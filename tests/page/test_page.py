@@ -12,11 +12,11 @@ from statistics import median
 from typing import Any
 
 import pytest
-from page_browser import OUT, open_browser, wait_until
-from page_reports import CAPACITY, HEADROOM, ReportSource
-from page_simulation import MAX_REPLICAS, SimulatedSource
 from playwright.sync_api import Browser, ConsoleMessage, Page
 
+from support.page.page_browser import OUT, open_browser, wait_until
+from support.page.page_reports import CAPACITY, HEADROOM, ReportSource
+from support.page.page_simulation import MAX_REPLICAS, SimulatedSource
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad

@@ -5,8 +5,8 @@ from collections import Counter
 from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
-from marked import offsets
 
+from support.marked import offsets
 from trimtab.consumer_sdk.queues import QueueMessage, SettlementResult
 from trimtab.consumer_sdk.queues.kmq.delivered_batch import DeliveredBatch
 from trimtab.consumer_sdk.queues.settlement import SettlementRequest

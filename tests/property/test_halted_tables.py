@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import TopicPartition as RawPartition
 from hypothesis import given
 from hypothesis import strategies as st
-from writer_stand_ins import ManualClock, MemoryLake
-from writer_steps import FLUSH_STEPS
 
+from support.lake.writer_stand_ins import ManualClock, MemoryLake
+from support.lake.writer_steps import FLUSH_STEPS
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.errors import SettingError, TrimtabError
 from trimtab.consumer_sdk.client.offset_reset import OffsetReset

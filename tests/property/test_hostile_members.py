@@ -1,9 +1,9 @@
 """A leader assigns every partition, whatever members send and whatever the plan says."""
 
-from hostile import BLIND, LOAD, PLAN, RawGroup, encode_subscription, plans, subscriptions, user_data
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.hostile import BLIND, LOAD, PLAN, RawGroup, encode_subscription, plans, subscriptions, user_data
 from trimtab.assignor.heuristics.registry import list_heuristics
 from trimtab.assignor.model import Load, PlacementPolicy
 from trimtab.assignor.rebalance.leader import LeaderView

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.change_records import (
+from support.lake.change_records import (
     ChangeRecord,
     Row,
     apply_changes,

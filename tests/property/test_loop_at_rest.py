@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from named_rounds import JoinedMember, assign_by_name, assignments
-from policies import build_policy
 
+from support.named_rounds import JoinedMember, assign_by_name, assignments
+from support.policies import build_policy
 from trimtab.assignor.heuristics.registry import get_heuristic, list_heuristics
 from trimtab.assignor.model import ConsumerGroup, Load, Member, PlacementPolicy, TopicPartition
 from trimtab.assignor.model.replica_racks import ReplicaRacks

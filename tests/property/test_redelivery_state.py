@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from marked import offsets
 
+from support.marked import offsets
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.consumer_sdk.queues.kmq.markers import Marker, MarkerKind, decode_marker, to_ranges
 from trimtab.consumer_sdk.queues.kmq.offset_ranges import OffsetRangeMap

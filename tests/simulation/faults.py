@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from writer_steps import FLUSH_STEPS, REBALANCE_STEPS
-
+from support.lake.writer_steps import FLUSH_STEPS, REBALANCE_STEPS
 from trimtab.testing.simulation.faults import brokers, cut, freeze, kill, leave, messages, stall
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
-import file_scheduling
+from support import file_scheduling
 
 CONFTEST: Final = """
-from file_scheduling import FileScheduling
+from support.file_scheduling import FileScheduling
 
 def pytest_xdist_make_scheduler(config, log):
     return FileScheduling(config, log)
@@ -36,7 +36,7 @@ def test_run_ends_after_the_crash_of_a_worker(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-n2", "--dist=loadfile", "-p", "no:cacheprovider"],
         cwd=tmp_path,
-        env={"PYTHONPATH": str(Path(file_scheduling.__file__).parent), "PATH": ""},
+        env={"PYTHONPATH": str(Path(file_scheduling.__file__).parents[1]), "PATH": ""},
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,4 +1,4 @@
-"""Private parts of kafka-python 3 that group membership uses; pinned by `tests/kafka/test_coordinator.py`.
+"""Private parts of kafka-python 3 that membership uses; pinned by `tests/kafka/group/test_coordinator.py`.
 
 Those of commits are in `group_commits`.
 

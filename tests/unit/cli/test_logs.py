@@ -5,8 +5,8 @@ import time
 
 import pytest
 from kafka.net.selector import NetworkSelector
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.cli.logs import KafkaPythonLogFilter
 
 

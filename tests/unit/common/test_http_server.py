@@ -18,9 +18,9 @@ from typing import Any
 
 import grpc
 import pytest
-from paged import create_web_server
 
 from cluster import keys
+from support.page.paged import create_web_server
 from trimtab.common import http_server
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError

@@ -9,9 +9,9 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from ticking import Ticking
 
 from cluster import keys
+from support.ticking import Ticking
 from trimtab.cli.main import main
 from trimtab.common import tls
 from trimtab.common.errors import SaslAuthenticationError, SettingError, TlsHandshakeError

@@ -10,10 +10,10 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
-from ticking import Ticking
-from token_endpoint import SECRET, serve_tokens
 
 from cluster import keys
+from support.ticking import Ticking
+from support.token_endpoint import SECRET, serve_tokens
 from trimtab.common import tls
 from trimtab.common.errors import (
     SaslAuthenticationError,

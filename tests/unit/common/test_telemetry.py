@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from otlp_receiver import OtlpReceiver, attributes_of, receive_otlp
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
-from recorded_spans import record_spans
 
+from support.otlp_receiver import OtlpReceiver, attributes_of, receive_otlp
+from support.recorded_spans import record_spans
 from trimtab.common.errors import SettingError
 from trimtab.common.telemetry import export, otel_export, spans
 from trimtab.common.telemetry.export import export_telemetry

@@ -2,8 +2,7 @@
 
 import logging
 
-from ticking import Ticking
-
+from support.ticking import Ticking
 from trimtab.consumer_sdk.log_rate_limit import LOG_REPEAT_INTERVAL_S, MAX_REMEMBERED_LINES, RateLimitFilter
 
 

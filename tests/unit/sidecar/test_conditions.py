@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from paged import TERMS, create_web_server
-from policies import build_policy
 from prometheus_client import generate_latest
 from rich.console import Console
 
+from support.page.paged import TERMS, create_web_server
+from support.policies import build_policy
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.cli.doctor.run import format_finding, format_summary
 from trimtab.cli.explain.run import format_explanation

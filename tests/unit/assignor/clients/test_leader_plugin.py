@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
-from hostile import UNREADABLE_USER_DATA, encode_subscription
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
-from named_rounds import assignments
 
+from support.hostile import UNREADABLE_USER_DATA, encode_subscription
+from support.named_rounds import assignments
 from trimtab.assignor.clients import kafka_python
 from trimtab.assignor.clients.aiokafka import EagerTrimtabAssignor
 from trimtab.assignor.clients.kafka_python import TrimtabAssignor

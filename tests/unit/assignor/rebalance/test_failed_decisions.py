@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile import LOAD, PLAN, RawGroup, encode_subscription
-from named_rounds import assignments
 
+from support.hostile import LOAD, PLAN, RawGroup, encode_subscription
+from support.named_rounds import assignments
 from trimtab.assignor.clients.leader_plugin import log_round
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import UNASSIGNED, Load, PlacementPolicy

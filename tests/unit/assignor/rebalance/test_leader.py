@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-from named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
 
+from support.named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView, RebalanceRound

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
 
+from support.named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.model.partition_index import PartitionIndex
 from trimtab.assignor.model.replica_racks import ReplicaRacks

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from hostile import UNREADABLE_USER_DATA
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.hostile import UNREADABLE_USER_DATA
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.user_data import AssignmentUserData, MemberUserData, group_by_topic
 from trimtab.common.errors import InvalidPayloadError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.common.clock import SystemClock
 from trimtab.common.kafka_protocol import apis
 from trimtab.common.kafka_protocol.apis import Api

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.common.kafka_protocol.errors import LoginFailedError
 from trimtab.common.kafka_protocol.sasl import (
     choose_login,

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from settings_docs import DOCS, fill_tables
 
+from docs_site.settings_docs import DOCS, fill_tables
 from trimtab.common.errors import SettingError
 from trimtab.common.settings.settings_model import (
     ByteRate,

@@ -1,7 +1,7 @@
 """Offset resets by the text of librdkafka's events: a truncation is not a missing commit.
 
 A truncation takes a leader that lacks records, so the events are made by hand here, with the texts
-of librdkafka 2.16 (rdkafka_offset.c); tests/kafka/test_offset_resets.py has those that a broker can make.
+of librdkafka 2.16 (rdkafka_offset.c); `tests/kafka/group/test_offset_resets.py` has those of a broker.
 """
 
 import logging

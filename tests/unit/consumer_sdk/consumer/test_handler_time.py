@@ -3,8 +3,8 @@
 import json
 
 from confluent_kafka import TopicPartition as RawPartition
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.consumer.handler_time import HandlerTime
 from trimtab.consumer_sdk.consumer.partition_state import PartitionState

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.consumer_sdk.queues.kmq.marker_retention import MARKER_DELETION_INTERVAL_S, MarkerRetention
 
 

@@ -7,8 +7,8 @@ from unittest.mock import Mock, call
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka.admin import AdminClient
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import ShareGroupsUnsupportedError
 from trimtab.common.kafka_protocol import errors

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.sidecar.custom_resource.resource_source import ResourceEntry, ResourceSource
 from trimtab.sidecar.custom_resource.resource_status import build_status, find_condition, is_write_due
 from trimtab.sidecar.custom_resource.scaler_resource import ResourceProblem, ScalerResource

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from policies import build_policy
 
+from support.policies import build_policy
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.plan_follower import PlanKey
 from trimtab.common.control_topics.plan import GroupPlan

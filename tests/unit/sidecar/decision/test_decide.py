@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 import pytest
-from policies import build_policy
 
+from support.policies import build_policy
 from trimtab.assignor.model import PlacementPolicy, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad

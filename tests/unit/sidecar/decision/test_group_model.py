@@ -5,8 +5,8 @@ from itertools import permutations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from policies import build_policy
 
+from support.policies import build_policy
 from trimtab.assignor import Load, TopicPartition
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import PlacementPolicy

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hostile import encode_subscription
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
-from named_rounds import JoinedMember, assign_by_name
 
+from support.hostile import encode_subscription
+from support.named_rounds import JoinedMember, assign_by_name
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData

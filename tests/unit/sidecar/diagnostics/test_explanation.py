@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from policies import build_policy
 
+from support.policies import build_policy
 from trimtab.assignor.model import TopicPartition
 from trimtab.cli.explain.run import parse_local_time
 from trimtab.cli.main import main

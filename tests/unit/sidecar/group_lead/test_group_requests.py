@@ -7,8 +7,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.common.kafka_protocol import errors
 from trimtab.sidecar.group_lead import group_requests
 from trimtab.sidecar.group_lead.group_requests import GroupGeneration, GroupRequests

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import ReceivedAssignment, decode_assignment
 from trimtab.common.control_topics.plan import GroupPlan

@@ -4,8 +4,7 @@ from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
-from ticking import Ticking
-
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.groups.round_readings import RoundReadings
 from trimtab.sidecar.groups.shared_brokers import GroupSamplerView, SharedSampler

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.assignor.rebalance.consumer_protocol import SubscriptionDecoder
 from trimtab.assignor.rebalance.user_data import MemberUserData

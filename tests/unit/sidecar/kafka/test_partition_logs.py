@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.kafka_protocol.errors import MalformedMessageError, NotLeaderError, RequestTimeoutError
 from trimtab.sidecar.kafka.partition_logs import PartitionLogs

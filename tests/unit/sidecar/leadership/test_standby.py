@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from unittest.mock import Mock
 
 import pytest
-from in_memory_target import InMemoryTarget
-from ticking import Ticking
 
+from support.in_memory_target import InMemoryTarget
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.write_rates import PartitionLoad, TopicWriteRates

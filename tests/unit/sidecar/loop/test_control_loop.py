@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
-from in_memory_target import InMemoryTarget
-from named_rounds import JoinedMember, assign_by_name, assignments
-from ticking import Ticking
 
+from support.in_memory_target import InMemoryTarget
+from support.named_rounds import JoinedMember, assign_by_name, assignments
+from support.ticking import Ticking
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData

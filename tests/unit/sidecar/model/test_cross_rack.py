@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
-from named_rounds import JoinedMember, assign_by_name, assignments
-from policies import build_policy
 
+from support.named_rounds import JoinedMember, assign_by_name, assignments
+from support.policies import build_policy
 from trimtab.assignor.heuristics import registry
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.model.replica_racks import ReplicaRacks

@@ -4,8 +4,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from policies import build_policy
 
+from support.policies import build_policy
 from trimtab.sidecar.model.hpa_behavior import Direction
 from trimtab.sidecar.model.schedule import CronPeriod, explain_invalid_cron, resolve_scheduled_limits
 

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import Load
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget

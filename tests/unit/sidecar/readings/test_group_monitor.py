@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 import pytest
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.sidecar.decision.scale_to_zero import is_idle
 from trimtab.sidecar.kafka.broker_client import GroupCommits

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry, Gauge, start_http_server
-from prometheus_server import PrometheusServer, serve_prometheus
 
 from cluster.binaries import find_prometheus
+from support.prometheus_server import PrometheusServer, serve_prometheus
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.errors import SettingError

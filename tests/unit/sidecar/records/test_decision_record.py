@@ -7,8 +7,8 @@ from threading import Event
 from typing import Any
 
 import pytest
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import Move, TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget

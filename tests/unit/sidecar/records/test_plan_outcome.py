@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
-from policies import build_policy
 
+from support.named_rounds import JoinedMember, assign_by_name, assignments, sent_user_data
+from support.policies import build_policy
 from trimtab.assignor.model import Load, PlacementPolicy, TopicPartition
 from trimtab.assignor.rebalance.leader import LeaderView
 from trimtab.assignor.rebalance.user_data import MemberUserData

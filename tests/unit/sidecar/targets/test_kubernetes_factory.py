@@ -4,8 +4,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.sidecar.errors import KubernetesRejectedError, KubernetesUnavailableError
 from trimtab.sidecar.settings.settings import load_settings
 from trimtab.sidecar.targets.kubernetes.api_client import ScaleTargetRef

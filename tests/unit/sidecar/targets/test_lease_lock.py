@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 import pytest
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.sidecar.leadership.leader_election import LEASE_DURATION_S
 from trimtab.sidecar.targets.kubernetes.api_client import KubernetesApi
 from trimtab.sidecar.targets.kubernetes.lease_lock import LeaseElection

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from page_reports import CAPACITY, START, ReportSource
 
+from support.page.page_reports import CAPACITY, START, ReportSource
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.write_rates import PartitionLoad
 from trimtab.sidecar.records.decision_record import DecisionRecord, RecordTerms, build_decision_record

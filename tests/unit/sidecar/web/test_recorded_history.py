@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from page_reports import CAPACITY, START, ReportSource
 
+from support.page.page_reports import CAPACITY, START, ReportSource
 from trimtab.common.errors import InvalidPayloadError
 from trimtab.sidecar.records.decision_record import DecisionRecord, RecordTerms, build_decision_record
 from trimtab.sidecar.records.sample_record import SampleRecord, read_key_kind, read_record_key

@@ -6,10 +6,10 @@ from dataclasses import replace
 from http.client import HTTPConnection
 
 import pytest
-from paged import create_web_server
 from prometheus_client.parser import text_string_to_metric_families
-from ticking import Ticking
 
+from support.page.paged import create_web_server
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.control_topics.plan import GroupPlan
 from trimtab.common.control_topics.plan_target import PlanTarget

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_reports import CAPACITY, ReportSource
 
+from support.page.page_reports import CAPACITY, ReportSource
 from trimtab.assignor.model import TopicPartition
 from trimtab.common.clock import SystemClock
 from trimtab.common.control_topics.write_rates import PartitionLoad

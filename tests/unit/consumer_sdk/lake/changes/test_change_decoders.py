@@ -1,4 +1,4 @@
-"""Values and keys of a schema registry, whose own decoder has tests in `tests/lake/test_registry.py`."""
+"""Values and keys of a schema registry, whose decoder is tested in `tests/lake/values/test_registry.py`."""
 
 from dataclasses import dataclass, field
 from datetime import date
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.change_records import ROW_SCHEMA, ChangeRecord, build_records
+from support.lake.change_records import ROW_SCHEMA, ChangeRecord, build_records
 from trimtab.consumer_sdk.lake.changes.change_decoders import (
     JsonChangeDecoder,
     RegistryChangeDecoder,

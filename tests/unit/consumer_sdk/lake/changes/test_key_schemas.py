@@ -4,9 +4,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from avro_registry import AvroRegistry
 
-from tests.change_records import ChangeRecord, build_records
+from support.lake.avro_registry import AvroRegistry
+from support.lake.change_records import ChangeRecord, build_records
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.changes.change_formats import (
     ChangeRecognizer,

@@ -1,6 +1,6 @@
 """A flush: its steps and commits, and what a refused or failed attempt leaves behind.
 
-The tables are in memory (`writer_stand_ins`).
+The tables are in memory (`support.lake.writer_stand_ins`).
 """
 
 import random
@@ -10,10 +10,10 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
-from writer_stand_ins import ROW_BYTES, nothing
-from writer_stand_ins import MemoryLake as Lake
-from writer_stand_ins import MemoryTable as Table
 
+from support.lake.writer_stand_ins import ROW_BYTES, nothing
+from support.lake.writer_stand_ins import MemoryLake as Lake
+from support.lake.writer_stand_ins import MemoryTable as Table
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import CommitConflictError, LakeUnavailableError, TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.commits.fenced_commit import MAX_STAGED_AGE_S

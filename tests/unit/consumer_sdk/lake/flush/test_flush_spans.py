@@ -10,8 +10,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
-from recorded_spans import record_spans
 
+from support.recorded_spans import record_spans
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import TransformError
 from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff

@@ -5,9 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hostile_json import HOSTILE
 
-from tests.change_records import ChangeRecord, build_projection, build_records, change, wrap
+from support.lake.change_records import ChangeRecord, build_projection, build_records, change, wrap
+from support.lake.hostile_json import HOSTILE
 from trimtab.consumer_sdk.errors import TableSchemaMismatchError
 from trimtab.consumer_sdk.lake.bridge import arrow_rows
 from trimtab.consumer_sdk.lake.changes.change_rows import KeyRules

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
-from writer_stand_ins import (
+
+from support.lake.writer_stand_ins import (
     CONFIG,
     EmptyConsumer,
     Lake,
@@ -18,7 +19,6 @@ from writer_stand_ins import (
     StartConsumer,
     UnavailableLake,
 )
-
 from trimtab.common.clock import SystemClock
 from trimtab.consumer_sdk.errors import LakeUnavailableError, TableAccessError
 from trimtab.consumer_sdk.lake.flush.metrics import LakeMetrics

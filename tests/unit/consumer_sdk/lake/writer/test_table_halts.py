@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition as RawPartition
-from writer_stand_ins import (
+
+from support.lake.writer_stand_ins import (
     CONFIG,
     OFFSETS,
     EmptyConsumer,
@@ -20,7 +21,6 @@ from writer_stand_ins import (
     StartConsumer,
     UnavailableLake,
 )
-
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.client.offset_reset import OffsetReset
 from trimtab.consumer_sdk.errors import (

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as RawPartition
-from writer_stand_ins import CONFIG, EmptyConsumer, Lake, ManualClock, OtherRecord, Record
 
+from support.lake.writer_stand_ins import CONFIG, EmptyConsumer, Lake, ManualClock, OtherRecord, Record
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk.errors import LakeUnavailableError, SparkSessionError
 from trimtab.consumer_sdk.lake.commits.retry import RetryBackoff

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.assignor.model import TopicPartition
 from trimtab.consumer_sdk import GroupMembershipError
 from trimtab.consumer_sdk.client.fair_lock import FairLock

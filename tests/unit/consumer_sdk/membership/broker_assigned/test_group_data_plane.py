@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import Consumer as DataConsumer
 from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as RawPartition
-from ticking import Ticking
 
+from support.ticking import Ticking
 from trimtab.consumer_sdk.membership.broker_assigned.group_data_plane import GroupDataPlane
 
 T = RawPartition("t", 0, 0)

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hostile import UNREADABLE_USER_DATA, encode_subscription
 from kafka.coordinator.base import Generation
 from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.coordinator.heartbeat import Heartbeat
@@ -15,6 +14,7 @@ from kafka.structs import OffsetAndMetadata
 from kafka.structs import TopicPartition as KafkaPartition
 from kafka.util import ensure_valid_topic_name
 
+from support.hostile import UNREADABLE_USER_DATA, encode_subscription
 from trimtab.consumer_sdk.membership.classic.coordinator import (
     MemberCoordinator,
     MembershipListener,

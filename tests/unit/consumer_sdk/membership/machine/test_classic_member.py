@@ -4,11 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from group_model import TOPIC, Client, World, encode_assignment
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from support.group_model import TOPIC, Client, World, encode_assignment
 from trimtab.assignor.rebalance.user_data import AssignmentUserData
 from trimtab.assignor.topic_partition import TopicPartition
 from trimtab.common.kafka_protocol import apis
