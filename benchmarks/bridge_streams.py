@@ -22,10 +22,11 @@ from time import monotonic
 from typing import Any, Final, NamedTuple
 
 import fastavro
-import harness
 import numpy as np
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as RawPartition
+
+from benchmarks import harness
 
 DELETES: Final = 0.2  # share of the changes
 MOVES: Final = 0.05  # share of the changes: to another key

@@ -23,7 +23,7 @@ from trimtab.cli.main import COMMANDS, build_app
 
 PAGES = list_pages()
 GENERATED = {"settings.md", "commands.md", "metrics.md", "python-api.md"}
-COMMAND = re.compile(r"`?(make [a-z-]+|python benchmarks/\w+\.py|(?:\.venv/bin/)?trimtab [a-z-]+)")
+COMMAND = re.compile(r"`?(make [a-z-]+|python -m benchmarks\.[\w.]+|(?:\.venv/bin/)?trimtab [a-z-]+)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 

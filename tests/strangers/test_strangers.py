@@ -4,11 +4,7 @@
 sidecar leads. `kip848`: the broker's plugin carries out the sidecar's plans.
 """
 
-import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -24,16 +20,16 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from strangers.checker import check_group
 from strangers.figures import balance_at, list_ownerships
 from strangers.group import StrangerGroup, wait_until
-from strangers.programs import KINDS, OLDER_JAVA, TESTS
+from strangers.programs import KINDS, OLDER_JAVA
 from strangers.steering import LEAD, Sidecar, run_sidecar
 from strangers.stream import ZipfStream, zipf_rates
+from support.benchmarks import run_benchmark
 from trimtab.broker_plugin.plugin_jar import ASSIGNOR_CLASS
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.sidecar.plan_carrier import CARRIER_CLIENT_IDS
 
 pytestmark = [pytest.mark.broker, pytest.mark.strangers]
 
-BENCHMARK: Final = TESTS.parent / "benchmarks" / "bench_strangers.py"
 PARTITIONS: Final = 20
 TOTAL: Final = 400.0  # records/s
 RECORD_BYTES: Final = 200
@@ -280,11 +276,7 @@ def test_the_benchmark_compares_all_ways(tmp_path: Path) -> None:
     """One stream through three sides; each loses nothing, and the last line has its figures."""
     plot = tmp_path / "plot.png"
     words = "--partitions 12 --seconds 9 --settle 6 --plot"
-    command = [sys.executable, str(BENCHMARK), *words.split(), str(plot)]
-    env = {**os.environ, "PYTHONPATH": str(TESTS)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    assert done.returncode == 0, done.stderr
-    result = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
+    result = run_benchmark("sidecar.bench_strangers", *words.split(), plot)
     assert {side: (of["lost"], of["doubled"]) for side, of in result.items()} == {
         "own": (0, 0),
         "led": (0, 0),

@@ -15,7 +15,7 @@ from trimtab.sidecar.kafka.control_topic_store import MIN_MESSAGE_LIMIT_BYTES
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 GROUP_SIZE_CHECK: Final = "group size"
 DEFAULT_MESSAGE_LIMIT_BYTES: Final = 1_048_588  # Kafka's message.max.bytes
-# measured by benchmarks/bench_group_size.py
+# measured by benchmarks/sidecar/bench_group_size.py
 MEMBER_BYTES: Final = 300  # of one topic; ids, user data and headers of subscription and assignment
 MEMBER_ID_BYTES: Final = 110  # ids and host, which are in neither
 PARTITION_BYTES: Final = 8  # 4 where it is owned, 4 where it is assigned

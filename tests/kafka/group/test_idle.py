@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="counts switches in /proc"),
 ]
 
-HOST = Path(__file__).parents[3] / "benchmarks" / "idle_host.py"
+HOST = Path(__file__).parents[3] / "benchmarks" / "consumer" / "idle_host.py"
 WINDOW_S = 1.5
 WINDOWS = 8  # of which one is enough: joining and a busy machine add some
 MAX_WAKEUPS = 60

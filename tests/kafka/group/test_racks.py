@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import Any
@@ -19,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import TopicPartitionState
 
+from support.benchmarks import run_benchmark
 from trimtab.assignor.clients import aiokafka, kafka_python
 from trimtab.cli.broker.embedded_broker import EmbeddedBroker
 from trimtab.cli.main import main
@@ -26,7 +24,6 @@ from trimtab.consumer_sdk import Consumer
 
 pytestmark = pytest.mark.broker
 
-BENCH = Path(__file__).parents[3] / "benchmarks" / "bench_fetch_racks.py"
 PROTOCOL = 0.05
 """Fraction of the bytes allowed for fetch responses without records."""
 
@@ -70,9 +67,7 @@ def topic(bootstrap: str, *replicas: list[int]) -> str:
 def test_rack_aware_reduces_cross_rack_bytes_to_the_optimum(racks: str) -> None:
     """Without racks over a tenth of the bytes crosses racks; with rack-aware only protocol overhead."""
     ways = ("--ways", "before", "rack_aware", "--mb", "3", "--bootstrap", racks)
-    completed = subprocess.run([sys.executable, BENCH, *ways], capture_output=True, text=True, check=False)
-    assert completed.returncode == 0, completed.stderr
-    figures = json.loads(completed.stdout.splitlines()[-1].removeprefix("RESULT "))
+    figures = run_benchmark("consumer.bench_fetch_racks", *ways)
     assert figures["optimum"] == 0
     assert figures["rack_aware"]["share"] < figures["optimum"] + PROTOCOL
     assert figures["rack_aware"]["fetched_mb"] > 3

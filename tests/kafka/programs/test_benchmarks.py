@@ -1,26 +1,12 @@
 """The benchmarks of the live path run in their shortest versions."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from support.benchmarks import run_benchmark
+
 pytestmark = pytest.mark.broker
-
-FOLDER = Path(__file__).parents[3] / "benchmarks"
-
-
-def run_benchmark(program: str, *arguments: str) -> Any:
-    """Run a benchmark; return the figures of its RESULT line."""
-    command = [sys.executable, str(FOLDER / program), *arguments]
-    env = {**os.environ, "PYTHONPATH": str(FOLDER.parent / "tests")}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1].removeprefix("RESULT "))
 
 
 @pytest.mark.slow
@@ -29,7 +15,7 @@ def test_rolling_bounce_loses_no_record(bootstrap: str, tmp_path: Path) -> None:
     plot = tmp_path / "plot.png"
     sides = ("--sides", "trimtab", "java_cooperative")
     figures = run_benchmark(
-        "bench_bounce.py", "--bootstrap", bootstrap, "--quick", *sides, "--plot", str(plot)
+        "consumer.bench_bounce", "--bootstrap", bootstrap, "--quick", *sides, "--plot", str(plot)
     )
     assert set(figures["pause_ms"]) == {"trimtab", "java_cooperative"}
     assert figures["lost"] == {"trimtab": 0, "java_cooperative": 0}
@@ -43,7 +29,9 @@ def test_latency_benchmark_compares_heuristics(bootstrap: str, tmp_path: Path) -
     plot = tmp_path / "plot.png"
     small = ("--consumers", "2", "--partitions", "6", "--seconds", "6", "--settle", "4")
     of = ("--heuristics", "steady", "range")
-    figures = run_benchmark("bench_latency.py", "--bootstrap", bootstrap, *small, *of, "--plot", str(plot))
+    figures = run_benchmark(
+        "consumer.bench_latency", "--bootstrap", bootstrap, *small, *of, "--plot", str(plot)
+    )
     assert set(figures["p99_s"]) == {"steady", "range"}
     assert all(0 < figures["p50_s"][h] <= figures["p99_s"][h] for h in ("steady", "range"))
     assert plot.read_bytes().startswith(b"\x89PNG")
@@ -56,7 +44,7 @@ def test_ingest_benchmark_compares_tools(bootstrap: str, tmp_path: Path) -> None
     plot = tmp_path / "plot.png"
     cases = ("trimtab_iceberg", "plain_loop")  # `make bench` runs the others, each a JVM more
     small = ("--quick", "--cases", *cases, "--plot", str(plot))
-    figures = run_benchmark("bench_ingest.py", "--bootstrap", bootstrap, *small)
+    figures = run_benchmark("sinks.bench_ingest", "--bootstrap", bootstrap, *small)
     assert set(figures["mb_per_s"]) == set(cases)
     for case in figures["by_size"]["1000_byte_records"].values():
         assert all(case[name] > 0 for name in ("mb_per_s", "records_per_s", "peak_mb"))
@@ -69,7 +57,7 @@ def test_upsert_benchmark_compares_tools() -> None:
     """Every table equals the replay of its changes, and CPU and wall time are reported."""
     cases = ("trimtab_iceberg", "delta_rs")
     small = ("--cases", *cases, "--rows", "2000", "--batch", "500", "--batches", "2", "--compact", "1")
-    figures = run_benchmark("bench_upsert.py", *small)
+    figures = run_benchmark("sinks.bench_upsert", *small)
     assert set(figures["changes_per_cpu_s"]) == set(figures["changes_per_s"]) == set(cases)
     assert all(figures["changes_per_cpu_s"][case] > 0 for case in cases)
 
@@ -80,7 +68,7 @@ def test_bridge_benchmark_compares_reads_of_changes_with_a_replay(bootstrap: str
     """While the table gets new versions, no read lacks a row, or has one twice or an outdated one."""
     small = ("--rate", "400", "--batch-age", "2", "--reads", "60", "--seconds", "15")
     figures = run_benchmark(
-        "bench_bridge.py", "--bootstrap", bootstrap, "--write", "upsert", "--format", lake_format, *small
+        "sinks.bench_bridge", "--bootstrap", bootstrap, "--write", "upsert", "--format", lake_format, *small
     )
     assert figures["reads"] >= 60
     assert figures["versions"] > 1
@@ -91,7 +79,7 @@ def test_bridge_benchmark_compares_reads_of_changes_with_a_replay(bootstrap: str
 def test_group_size_benchmark_finds_the_limit() -> None:
     """A broker refuses a group whose record exceeds its limit unless compressed; the doctor warns before."""
     sizes = ("--sizes", "20x40", "80x400", "100x1000")
-    figures = run_benchmark("bench_group_size.py", *sizes, "--brokers", "30 kB", "30 kB, zstd")
+    figures = run_benchmark("sidecar.bench_group_size", *sizes, "--brokers", "30 kB", "30 kB, zstd")
     stored = {broker: [group["stored"] for group in groups.values()] for broker, groups in figures.items()}
     assert stored == {"30 kB": [True, True, False], "30 kB, zstd": [True, True, True]}
     doctor = {broker: [group["doctor"] for group in groups.values()] for broker, groups in figures.items()}
@@ -103,7 +91,7 @@ def test_group_size_benchmark_finds_the_limit() -> None:
 
 def test_control_topic_benchmark_reads_what_it_wrote(bootstrap: str) -> None:
     """Write rates beyond one record are written, read and measured."""
-    figures = run_benchmark("bench_control_topics.py", "--bootstrap", bootstrap, "--partitions", "20000")
+    figures = run_benchmark("sidecar.bench_control_topics", "--bootstrap", bootstrap, "--partitions", "20000")
     assert figures["records"] > 1
     assert figures["read_partitions"] == 20_000
     assert 0 < figures["rss_before_mb"] <= figures["rss_peak_mb"]

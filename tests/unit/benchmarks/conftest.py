@@ -13,8 +13,8 @@ BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 
 @pytest.fixture
 def import_bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """Let the benchmarks import each other; forget their modules after the test."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    """Let the benchmarks be imported; forget their modules after the test."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS.parent))
     known = set(sys.modules)
     yield import_module
     for name in set(sys.modules) - known:

@@ -1,28 +1,19 @@
 """The assignor benchmark runs ours and Kafka's on the smallest problems."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # each of Kafka's, and ours, in every scene; make bench runs it, too
+from support.benchmarks import print_benchmark
 
-BENCH = Path(__file__).parents[3] / "benchmarks" / "bench_assign.py"
+pytestmark = pytest.mark.slow  # each of Kafka's, and ours, in every scene; make bench runs it, too
 
 
 @pytest.fixture(scope="module")
 def bench_output(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], bytes]:
     plot = tmp_path_factory.mktemp("bench") / "plot.png"
-    done = subprocess.run(
-        [sys.executable, BENCH, "--quick", "--peers", "java", "--plot", plot],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines(), plot.read_bytes()
+    printed = print_benchmark("placement.bench_assign", "--quick", "--peers", "java", "--plot", plot)
+    return printed.splitlines(), plot.read_bytes()
 
 
 def test_the_last_line_has_the_figures(bench_output: tuple[list[str], bytes]) -> None:

@@ -15,13 +15,13 @@ from cluster.generations import generation, group_of
 @pytest.fixture
 def module(import_bench: Any) -> Any:
     """Return the module under test."""
-    return import_bench("autoscale_figures")
+    return import_bench("benchmarks.autoscaling.autoscale_figures")
 
 
 def test_the_load_is_the_same_for_everybody(module: ModuleType) -> None:
     """A seed makes one load; no partition outgrows a consumer, and the least count follows it."""
     del module
-    made = import_module("autoscale_load")
+    made = import_module("benchmarks.autoscaling.autoscale_load")
     load = made.generate_write_rates(200.0, 32, 1000.0, 7)
     assert np.array_equal(load, made.generate_write_rates(200.0, 32, 1000.0, 7))
     assert not np.array_equal(load, made.generate_write_rates(200.0, 32, 1000.0, 8))
@@ -35,7 +35,7 @@ def test_the_load_is_the_same_for_everybody(module: ModuleType) -> None:
 
 def test_the_figures_are_those_of_the_run(module: ModuleType) -> None:
     """Late, doubled and missing records, lifetimes, scalings and generations, each as it was."""
-    rig = import_module("autoscale_rig")
+    rig = import_module("benchmarks.autoscaling.autoscale_rig")
     samples = [rig.Sample(100.0 + i, 2 if i < 5 else 3, 2 if i < 7 else 3) for i in range(11)]
     seen = module.RunLog(
         begin=100.0,
@@ -92,10 +92,10 @@ def test_without_programs_it_says_how_to_get_them(
 ) -> None:
     """Nothing is built and nothing is measured; missing programs are named."""
     del module
-    bench = import_module("bench_autoscale")
+    bench = import_module("benchmarks.autoscaling.bench_autoscale")
     monkeypatch.setattr(bench, "there", lambda _: None)
     monkeypatch.setattr(bench, "keda_source", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["bench_autoscale.py"])
+    monkeypatch.setattr(sys, "argv", ["autoscaling/bench_autoscale.py"])
     bench.main()
     captured = capsys.readouterr()
     assert "make kubernetes" in captured.err

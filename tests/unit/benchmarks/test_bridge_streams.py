@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture
 def streams(import_bench: Any) -> Any:
     """Return the module under test."""
-    return import_bench("bridge_streams")
+    return import_bench("benchmarks.bridge_streams")
 
 
 def test_each_kind_of_difference_is_counted(streams: Any) -> None:
@@ -39,7 +39,7 @@ def test_the_replay_follows_updates_deletes_tombstones_and_moves(streams: Any) -
     values = [change(None, 1), change(None, 1), change(None, 2), change(2, None), None, change(1, 5)]
     rows: dict[int, Any] = {}
     for offset, value in enumerate(values):
-        streams.apply_change(rows, 0, offset, import_module("harness").Record(0, value, b"2"))
+        streams.apply_change(rows, 0, offset, import_module("benchmarks.harness").Record(0, value, b"2"))
     assert rows == {5: streams.ChangedRow(0, 5, 7)}
 
 

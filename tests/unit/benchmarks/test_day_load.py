@@ -21,7 +21,7 @@ PEAK = 3.0
 @pytest.fixture
 def load(import_bench: Any) -> Any:
     """Return the module under test."""
-    return import_bench("day_load")
+    return import_bench("benchmarks.autoscaling.day_load")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def samples() -> dict[TopicPartition, RateSamples]:
 def test_a_day_takes_an_hour_and_fills_as_many_consumers_as_asked(load: Any, samples: Any) -> None:
     """Its highest load is that of the peak, but for a partition that no consumer could read."""
     rates = load.build_day(samples, DAY, SPEED, PEAK, CAPACITY)
-    tick = import_module("stream").TICK
+    tick = import_module("benchmarks.stream").TICK
     assert rates.shape == (round(3600 / tick), 5)
     assert rates[:, :4].sum(axis=1).max() == pytest.approx(PEAK * CAPACITY / 2)
     assert rates[:, 4].max() == load.LARGEST * CAPACITY

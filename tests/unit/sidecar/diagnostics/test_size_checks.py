@@ -1,4 +1,4 @@
-"""Sizes that a broker refuses are reported before it does; measured by benchmarks/bench_group_size.py."""
+"""Sizes that a broker refuses are reported before; measured by `benchmarks.sidecar.bench_group_size`."""
 
 import pytest
 
