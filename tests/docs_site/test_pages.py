@@ -74,7 +74,7 @@ def test_every_picture_names_its_command() -> None:
         for image in IMAGE.finditer(CODE.sub("", page.read_text())):
             words = (image["title"] or "").split()
             is_target = words[:1] == ["make"] and words[1] in targets
-            is_program = words[:1] == ["python"] and (ROOT / words[1]).is_file()
+            is_program = words[:2] == ["python", "-m"] and (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
             wrong += [] if is_target or is_program else [(page.name, image["target"], image["title"])]
     assert wrong == []
 
