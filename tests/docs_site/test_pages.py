@@ -74,7 +74,8 @@ def test_every_picture_names_its_command() -> None:
         for image in IMAGE.finditer(CODE.sub("", page.read_text())):
             words = (image["title"] or "").split()
             is_target = words[:1] == ["make"] and words[1] in targets
-            is_program = words[:2] == ["python", "-m"] and (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
+            file = ROOT / f"{''.join(words[2:]).replace('.', '/')}.py"
+            is_program = words[:2] == ["python", "-m"] and file.is_file()
             wrong += [] if is_target or is_program else [(page.name, image["target"], image["title"])]
     assert wrong == []
 
