@@ -69,7 +69,7 @@ class Secured:
             "sasl.mechanism": mechanism,
         }
         if mechanism == "OAUTHBEARER":
-            return shared | {"oauth_cb": "secured:token"}
+            return shared | {"oauth_cb": "support.secured:token"}
         return shared | {"sasl.username": "limited", "sasl.password": PASSWORD}
 
     def make_topic(self, name: str, partitions: int = 2) -> None:
